@@ -219,7 +219,7 @@ def measure(programs, seconds, rounds):
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False)
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        return [], [f"No peer was measured, which takes root and two cores: {last}."]
+        return [], [f"No peer was measured; this needs root and two cores: {last}."]
     told = json.loads(done.stdout.splitlines()[-1])
     rows = []
     for load, rates in told["found"].items():

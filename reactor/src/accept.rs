@@ -1,21 +1,21 @@
-//! Listeners that pause while the system is short of what a connection takes.
+//! Pauses of listeners while the system lacks resources for connections.
 //!
-//! A connection that cannot be accepted for want of descriptors or memory stays in the listener's
-//! line, which is why the listener stays readable: a loop that only tried again would spin. So it
-//! looks away for a moment, until a connection has closed or the time has passed.
+//! A connection that cannot be accepted for lack of descriptors or memory stays in the listener's
+//! queue, and the listener stays readable: a loop that only retried would spin. So accepting pauses
+//! until a connection has closed or the time has passed.
 
 use std::io;
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 
-/// How long a listener is left alone.
+/// The length of a pause.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Least time between two lines in the log about it.
+/// The shortest interval between log lines about it.
 const LOG_PAUSE: Duration = Duration::from_secs(10);
 
-/// Whether an error of accepting says that descriptors or memory are short.
+/// Whether an error of accepting means that descriptors or memory are short.
 #[must_use]
 pub fn is_shortage(error: &io::Error) -> bool {
     let shortages = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM];
@@ -30,7 +30,7 @@ pub struct AcceptPause {
 }
 
 impl AcceptPause {
-    /// Begins one. Whether it is to be logged: that is not so if another one was a moment ago.
+    /// Begins one. Returns whether to log it: not if another one was logged recently.
     pub fn begin(&mut self, now: Instant) -> bool {
         self.until = Some(now + PAUSE);
         let recent = |logged| now.saturating_duration_since(logged) < LOG_PAUSE;
@@ -47,12 +47,12 @@ impl AcceptPause {
         self.until
     }
 
-    /// Ends it if its time has passed. Whether it has ended now.
+    /// Ends it if its time has passed. Returns whether it has ended now.
     pub fn expire(&mut self, now: Instant) -> bool {
         self.until.take_if(|until| *until <= now).is_some()
     }
 
-    /// Ends it early. Whether there was one.
+    /// Ends it early. Returns whether there was one.
     pub fn end(&mut self) -> bool {
         self.until.take().is_some()
     }

@@ -1,4 +1,4 @@
-//! What a reactor is doing, for those who look at it from outside while it is stuck.
+//! The current activity of a reactor, visible from outside while it is stuck.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -9,7 +9,7 @@ pub(crate) const MESSAGES: usize = 2;
 pub(crate) const TURN: usize = 3;
 const LOOP: [&str; 4] = ["stopped", "sleeping", "handling messages", "turning"];
 
-/// Names what the reactor does now. The worker enters its own activities as its turn goes on; one
+/// The current activity of the reactor. The worker enters its activities during its turn, with one
 /// plain store each.
 #[derive(Clone, Debug)]
 pub struct Activity {
@@ -26,12 +26,12 @@ impl Activity {
         }
     }
 
-    /// Says that the worker's activity `names[index]` begins.
+    /// Records that the worker's activity `names[index]` begins.
     pub fn enter(&self, index: usize) {
         self.now.store(LOOP.len() + index, Relaxed);
     }
 
-    /// The activity now.
+    /// The current activity.
     pub fn name(&self) -> &'static str {
         let now = self.now.load(Relaxed);
         match LOOP.get(now) {
@@ -40,7 +40,7 @@ impl Activity {
         }
     }
 
-    /// Whether the reactor has a right not to turn.
+    /// Whether the reactor is permitted not to turn.
     pub(crate) fn at_rest(&self) -> bool {
         matches!(self.now.load(Relaxed), STOPPED | SLEEPING)
     }

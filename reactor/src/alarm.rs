@@ -1,9 +1,9 @@
-//! Waking a reactor that may be asleep.
+//! Waking of a reactor that may be asleep.
 //!
-//! The word works like a parking token. Whoever brings work publishes it first and then rings;
-//! ringing leaves a note, and writes to the eventfd only if it finds the reactor asleep. The
+//! The word works like a parking token. The thread that brings work publishes it first and then
+//! rings; ringing leaves a note, and writes to the eventfd only if it finds the reactor asleep. The
 //! reactor goes to sleep only by replacing "awake" with "asleep", which fails if a note was left
-//! since it last tore one up, and it tears notes up *before* it looks for work. So work that is
+//! since it last cleared one, and it clears notes *before* it checks for work. So work that is
 //! published before a ring is seen either by the turn after the note, or by the wake-up.
 
 use std::io;
@@ -18,7 +18,7 @@ const AWAKE: u32 = 0;
 const ASLEEP: u32 = 1;
 const NOTED: u32 = 2;
 
-/// Rings a reactor. Clones ring the same one; ringing is cheap while the reactor is awake.
+/// Wakes a reactor. Clones wake the same one; the call is cheap while the reactor is awake.
 #[derive(Clone, Debug)]
 pub struct Alarm {
     shared: Arc<AlarmState>,
@@ -45,23 +45,23 @@ impl Alarm {
         })
     }
 
-    /// Makes the reactor look for work that the caller has just published. From any thread.
+    /// Makes the reactor check for work that the caller has just published. From any thread.
     pub fn ring(&self) {
         self.shared.ring();
     }
 
-    /// A waker that rings.
+    /// A waker that calls [`Alarm::ring`].
     pub fn waker(&self) -> Waker {
         Waker::from(Arc::clone(&self.shared))
     }
 
-    /// Readable while a ring awaits a sleeper.
+    /// Readable when a sleeping reactor was rung.
     pub(crate) fn descriptor(&self) -> RawFd {
         self.shared.descriptor.as_raw_fd()
     }
 
     /// Declares the reactor asleep. False if it was rung since the last call of
-    /// [`Alarm::awake`]: then it must look for work once more.
+    /// [`Alarm::awake`]: then it must check for work once more.
     pub(crate) fn fall_asleep(&self) -> bool {
         self.shared
             .state
@@ -69,13 +69,13 @@ impl Alarm {
             .is_ok()
     }
 
-    /// Tears up notes; what was published before them is visible to the caller from here on.
+    /// Clears notes; work published before them is visible to the caller from here on.
     pub(crate) fn awake(&self) {
         self.shared.state.swap(AWAKE, SeqCst);
     }
 
-    /// Makes the descriptor unreadable, after a sleep. A ring that was late for that sleep may
-    /// make it readable again, which ends the next sleep at once and does no harm.
+    /// Makes the descriptor unreadable, after a sleep. A late ring of that sleep may make it
+    /// readable again, which only ends the next sleep at once.
     pub(crate) fn clear(&self) {
         let mut count = [0; 8];
         let _ = rustix::io::read(&self.shared.descriptor, &mut count);
@@ -84,8 +84,8 @@ impl Alarm {
 
 impl AlarmState {
     fn ring(&self) {
-        // A note that is there covers this ring too: it is torn up before the reactor looks for
-        // work, and what we published comes before that in the order that SeqCst gives all.
+        // An existing note covers this ring too: it is cleared before the reactor checks for work,
+        // and our publication comes before that in the total order of SeqCst.
         if self.state.load(SeqCst) != NOTED && self.state.swap(NOTED, SeqCst) == ASLEEP {
             // Fails only if the counter is full, and then the descriptor is readable.
             let _ = rustix::io::write(&self.descriptor, &1_u64.to_ne_bytes());

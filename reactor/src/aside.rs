@@ -1,4 +1,4 @@
-//! Keeping other threads out of the reactors' way.
+//! Moving other threads off the reactors' cores.
 
 use std::fmt;
 use std::io;
@@ -6,16 +6,16 @@ use std::io;
 use rustix::process::{getpriority_process, setpriority_process};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// The nice value of threads that have to share a core with a reactor: the reactor gets about nine
-/// tenths of it when both want all of it.
+/// The nice value of threads that share a core with a reactor: the reactor gets about nine tenths
+/// of it when both are busy.
 const NICE: i32 = 10;
 
-/// Where a thread that is no reactor's runs.
+/// Where a thread other than a reactor runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Aside {
-    /// On these cores, which no reactor uses.
+    /// On these cores, without reactors.
     Cores(Vec<usize>),
-    /// On all cores that the process may use, as reactors have all of them, with this nice value.
+    /// On all cores that the process may use, as all have reactors, with this nice value.
     Nice(i32),
 }
 
@@ -31,18 +31,18 @@ impl fmt::Display for Aside {
     }
 }
 
-/// Takes this thread off the cores of reactors or, where they have all that it may use, lowers its
-/// priority. Threads that it starts from now on inherit either.
+/// Moves this thread off the reactors' cores or, if reactors have all cores that it may use, lowers
+/// its priority. Threads that it starts later inherit this.
 ///
 /// # Errors
-/// What the kernel says; the thread runs as before then.
+/// Errors of the kernel; the thread then runs as before.
 pub fn step_aside(reactors: &[usize]) -> io::Result<Aside> {
     let mut others = sched_getaffinity(None)?;
     for &core in reactors.iter().filter(|&&core| core < CpuSet::MAX_CPU) {
         others.unset(core);
     }
     if others.count() == 0 {
-        // Without a process, it is this thread that is meant.
+        // Without a process, it applies to this thread.
         let nice = getpriority_process(None)?.max(NICE);
         setpriority_process(None, nice)?;
         return Ok(Aside::Nice(nice));

@@ -1,7 +1,7 @@
-//! The time of a turn, and waiting for a later one.
+//! The time of a turn, and waiting for a later time.
 //!
-//! Whoever turns a reactor's loop sets the clock once a turn ([`Clock::turn`]); tasks read that
-//! time and wait for later ones. No task asks the system for the time, so simulations decide it.
+//! The owner of a reactor's loop sets the clock once per turn ([`Clock::turn`]); tasks read that
+//! time and wait for later ones. No task queries the system's time, so simulations control it.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -28,7 +28,7 @@ struct Inner {
 }
 
 impl Clock {
-    /// A clock that stands at `now`.
+    /// A clock with the time `now`.
     #[must_use]
     pub fn new(now: Instant) -> Self {
         let inner = Inner {
@@ -48,27 +48,26 @@ impl Clock {
         self.inner.now.get()
     }
 
-    /// Moves on to the time stamp of the next turn and wakes those who waited for it. Returns how
-    /// many.
+    /// Advances to the time stamp of the next turn and wakes expired waiters. Returns their number.
     pub fn turn(&self, now: Instant) -> usize {
         self.inner.now.set(now);
         if self.inner.timers.borrow().is_empty() {
             return 0;
         }
-        // Wakers may run into the timers, so these are not borrowed meanwhile.
+        // Wakers may use the timers, so these are not borrowed during the calls.
         let mut expired = self.inner.expired.take();
         self.inner.timers.borrow_mut().expired(now, &mut expired);
         let woken = expired.len();
         for token in expired.drain(..) {
-            // Whoever has stopped waiting has cancelled its timer.
+            // A waiter that was dropped has cancelled its timer.
             let _ = self.inner.sleepers.complete(token, ());
         }
         self.inner.expired.replace(expired);
         woken
     }
 
-    /// Waits for a turn at or after `deadline`. Never early; late by a tick of the
-    /// [timer wheel](TimerWheel) at most, and by what the turn takes.
+    /// Waits for a turn at or after `deadline`. Never early; late by at most a tick of the [timer
+    /// wheel](TimerWheel) and the length of the turn.
     pub fn sleep_until(&self, deadline: Instant) -> Sleep {
         let (token, wait) = self.inner.sleepers.register();
         let timer = {
@@ -83,7 +82,7 @@ impl Clock {
         }
     }
 
-    /// When [`Clock::turn`] has somebody to wake, or something to arrange for it.
+    /// When [`Clock::turn`] next has waiters to wake, or internal work.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {
         self.inner.timers.borrow().next_deadline()
@@ -96,7 +95,7 @@ impl fmt::Debug for Clock {
     }
 }
 
-/// Waits for a time. Dropping it takes its timer back.
+/// Waits for a time. Dropping it cancels its timer.
 #[must_use = "a sleep does nothing unless awaited"]
 pub struct Sleep {
     inner: Rc<Inner>,

@@ -1,9 +1,9 @@
-//! Awaiting what completes elsewhere on the same core: a token for the one who completes, a future
-//! for the one who waits.
+//! Waiting for completions on the same core: a token for the completing side, a future for the
+//! waiter.
 //!
 //! A [`Completions`] is a slab, so a completion finds its waiter by index. Tokens carry a
-//! generation: the completion of a waiter that has gone is told so and keeps its value, and never
-//! reaches a later user of the same place.
+//! generation: completing the token of a dropped waiter returns the value, and never reaches a
+//! later user of the same slot.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -37,7 +37,7 @@ enum CompletionState<T> {
 }
 
 impl<T> Completions<T> {
-    /// No completions yet; room is made as it is needed, and kept.
+    /// Empty; grows on demand, and never shrinks.
     pub fn new() -> Self {
         let slab = Slab {
             places: Vec::new(),
@@ -49,7 +49,7 @@ impl<T> Completions<T> {
         }
     }
 
-    /// A token to complete, and what waits for it. Dropping the latter withdraws the token.
+    /// A token to complete, and its waiter. Dropping the latter withdraws the token.
     pub fn register(&self) -> (u64, Wait<T>) {
         let slab = &mut *self.slab.borrow_mut();
         let state = CompletionState::Pending(None);
@@ -83,7 +83,7 @@ impl<T> Completions<T> {
     /// Completes a token and wakes its waiter.
     ///
     /// # Errors
-    /// Gives the value back when nobody waits for the token (any more).
+    /// Returns the value if the token has no waiter (any more).
     #[allow(clippy::cast_possible_truncation)] // A token is two halves.
     pub fn complete(&self, token: u64, value: T) -> Result<(), T> {
         let (generation, index) = ((token >> 32) as u32, token as u32);
@@ -105,7 +105,7 @@ impl<T> Completions<T> {
                 _ => return Err(value),
             }
         };
-        // Nothing is borrowed while foreign code runs.
+        // Nothing is borrowed while other code runs.
         if let Some(waker) = waker {
             waker.wake();
         }
@@ -145,12 +145,12 @@ impl<T> fmt::Debug for Completions<T> {
 #[must_use = "dropping it withdraws the token"]
 pub struct Wait<T> {
     slab: Rc<RefCell<Slab<T>>>,
-    /// `NONE` once the value was taken.
+    /// `NONE` after the value was taken.
     index: u32,
 }
 
 impl<T> Wait<T> {
-    /// The value, if it is there.
+    /// The value, if available.
     pub fn try_take(&mut self) -> Option<T> {
         let slab = &mut *self.slab.borrow_mut();
         let place = slab.places.get(self.index as usize)?;

@@ -12,11 +12,11 @@ use crate::alarm::Alarm;
 use crate::counters::CoreCounters;
 use crate::sleep;
 
-/// Turns between looks into the mailbox while the worker is busy: a look costs as much as a
-/// memory fence, and messages are rare.
+/// Turns between checks of the mailbox while the worker is busy: a check costs as much as a memory
+/// fence, and messages are rare.
 const TURNS_PER_MAILBOX_LOOK: u32 = 16;
 
-/// Most messages handled in one turn, so that a flood of them does not starve the worker.
+/// The most messages handled in one turn, so that many of them do not starve the worker.
 const MESSAGES_PER_TURN: usize = 64;
 
 /// How a reactor waits for work.
@@ -24,20 +24,20 @@ const MESSAGES_PER_TURN: usize = 64;
 pub enum PollMode {
     /// Never sleep.
     Busy,
-    /// Sleep on the worker's descriptors after a while without work.
+    /// Sleep on the worker's descriptors after a time without work.
     Adaptive {
-        /// That while. Waking from sleep costs tens of microseconds.
+        /// That time. Waking from sleep costs tens of microseconds.
         idle_after: Duration,
     },
 }
 
-/// How a reactor waits for work, as it may be changed while it runs. Read only by turns that found
-/// nothing to do.
+/// The polling mode of a reactor, which may be changed while it runs. Read only in turns without
+/// work.
 #[derive(Clone, Debug)]
 pub(crate) struct Polling(Arc<AtomicU64>);
 
 impl Polling {
-    /// Stands for [`PollMode::Busy`]; longer than anything that is waited for.
+    /// Represents [`PollMode::Busy`]; longer than any wait.
     const BUSY: u64 = u64::MAX;
 
     pub(crate) fn new(mode: PollMode) -> Self {
@@ -54,16 +54,16 @@ impl Polling {
         self.0.store(idle_after, Ordering::Relaxed);
     }
 
-    /// Whether a reactor that has been idle for so long may sleep.
+    /// Whether a reactor may sleep after this idle time.
     fn sleeps_after(&self, idle: Duration) -> bool {
         let idle_after = self.0.load(Ordering::Relaxed);
         idle_after != Self::BUSY && nanoseconds(idle) >= idle_after
     }
 }
 
-/// What a reactor runs. Built on the reactor's own thread, and never leaves it.
+/// The code that a reactor runs. Created on the reactor's own thread, and never leaves it.
 pub trait Worker {
-    /// What other threads may send it.
+    /// Messages from other threads.
     type Message: Send + 'static;
 
     /// Names for [`Activity::enter`].
@@ -78,13 +78,13 @@ pub trait Worker {
     /// Appends the descriptors that become readable when there is work.
     fn descriptors(&self, list: &mut Vec<RawFd>);
 
-    /// Called before a sleep on those descriptors: from here on until the next turn, work makes
-    /// one of them readable. False if there is work already.
+    /// Called before a sleep on those descriptors: until the next turn, work makes one of them
+    /// readable. False if there is work already.
     fn arm(&mut self) -> bool {
         true
     }
 
-    /// When [`Worker::turn`] has work at the latest.
+    /// The latest time of the next work for [`Worker::turn`].
     fn next_deadline(&self) -> Option<Instant>;
 
     /// True ends the loop.
@@ -98,7 +98,7 @@ pub struct Turn {
     pub now: Instant,
 }
 
-/// What a worker is built with.
+/// The context for creating a worker.
 #[derive(Clone, Debug)]
 pub struct Context {
     pub(crate) name: Arc<str>,
@@ -120,28 +120,28 @@ impl Context {
         self.core
     }
 
-    /// Rings this reactor, for task sets and for threads that bring it work.
+    /// Wakes this reactor, for task sets and for threads with work for it.
     pub fn alarm(&self) -> &Alarm {
         &self.alarm
     }
 
-    /// The counters, to book work by source.
+    /// The counters, for work by source.
     pub fn counters(&self) -> &Arc<CoreCounters> {
         &self.counters
     }
 
-    /// Where the worker says what it is doing.
+    /// For recording the worker's activity.
     pub fn activity(&self) -> &Activity {
         &self.activity
     }
 
-    /// Waits for work in this way from the next idle turn on.
+    /// Sets the polling mode from the next idle turn on.
     pub fn set_poll_mode(&self, mode: PollMode) {
         self.polling.set(mode);
     }
 }
 
-/// Turns until the worker stops.
+/// Runs turns until the worker stops.
 pub(crate) fn run<W: Worker>(mut worker: W, context: &Context, mailbox: &Receiver<W::Message>) {
     let Context {
         alarm,
@@ -190,7 +190,7 @@ pub(crate) fn run<W: Worker>(mut worker: W, context: &Context, mailbox: &Receive
                 counters.end_sleep(nanoseconds(woken - now));
                 now = woken;
             }
-            // Who rang may have brought a message; and whatever woke us, work comes in company.
+            // The waker may have sent a message; and work often arrives together.
             turns_to_look = 0;
             idle_since = None;
         }

@@ -1,11 +1,11 @@
-//! What a reactor counts: one aligned block per core, one writer, summed by whoever reads.
+//! Counters of a reactor: one aligned block per core, one writer, summed by readers.
 
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use millrace_primitives::{Counter, Gauge};
 
-/// Where a worker's work comes from.
+/// The source of a worker's work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum WorkSource {
     /// Events and flushes of fabric providers.
@@ -30,7 +30,7 @@ impl WorkSource {
         Self::Store,
     ];
 
-    /// A word for metric labels.
+    /// The name for metric labels.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Fabric => "fabric",
@@ -46,7 +46,7 @@ impl WorkSource {
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct CoreCounters {
-    /// When the loop began to turn.
+    /// When the first turn began.
     start: OnceLock<Instant>,
     loops: Counter,
     busy_ns: Counter,
@@ -65,12 +65,12 @@ impl CoreCounters {
         self.loops.get()
     }
 
-    /// Nanoseconds of turns that found work. For a polled server, the only honest measure of use.
+    /// Nanoseconds of turns that found work: the utilization of a polling server.
     pub fn busy_ns(&self) -> u64 {
         self.busy_ns.get()
     }
 
-    /// Nanoseconds of turns that found nothing to do.
+    /// Nanoseconds of turns without work.
     pub fn idle_ns(&self) -> u64 {
         self.idle_ns.get()
     }
@@ -80,12 +80,12 @@ impl CoreCounters {
         self.sleep_ns.get()
     }
 
-    /// Times gone to sleep.
+    /// The number of sleeps.
     pub fn sleeps(&self) -> u64 {
         self.sleeps.get()
     }
 
-    /// Nanoseconds of the longest turn so far.
+    /// Nanoseconds of the longest turn since the start.
     pub fn longest_loop_ns(&self) -> u64 {
         self.longest_loop_ns.get()
     }
@@ -108,7 +108,7 @@ impl CoreCounters {
         })
     }
 
-    /// The loop begins to turn.
+    /// Marks the start of the loop.
     pub(crate) fn begin(&self, start: Instant) {
         self.start.get_or_init(|| start);
     }
@@ -118,12 +118,12 @@ impl CoreCounters {
         self.work[source as usize].get()
     }
 
-    /// Adds work of one source. For the worker, on the reactor's own thread only.
+    /// Adds work of one source. Called by the worker on the reactor's own thread only.
     pub fn add_work(&self, source: WorkSource, units: usize) {
         self.work[source as usize].add(units as u64);
     }
 
-    /// Books a turn that ended at `now_ns`.
+    /// Records a turn that ended at `now_ns`.
     pub(crate) fn end_turn(&self, length_ns: u64, now_ns: u64, busy: bool) {
         self.loops.add(1);
         let spent = if busy { &self.busy_ns } else { &self.idle_ns };

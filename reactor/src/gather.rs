@@ -8,10 +8,10 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use arrayvec::ArrayVec;
 use millrace_mempool::Slice;
 
-/// Entries of one gathered write: the kernel takes no more (`UIO_MAXIOV`).
+/// Entries of one gathered write: the kernel's limit (`UIO_MAXIOV`).
 const GATHER_MAX: usize = 1024;
 
-/// One gathered write in the making.
+/// A gathered write being prepared.
 #[derive(Debug)]
 pub struct GatheredWrite<'a> {
     vectors: ArrayVec<libc::iovec, GATHER_MAX>,
@@ -20,7 +20,7 @@ pub struct GatheredWrite<'a> {
 }
 
 impl<'a> GatheredWrite<'a> {
-    /// Nothing gathered yet.
+    /// An empty one.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -36,12 +36,12 @@ impl<'a> GatheredWrite<'a> {
         self.bytes
     }
 
-    /// Adds plain bytes; `false` if there is no room.
+    /// Adds plain bytes; `false` if there is no space.
     pub fn add_bytes(&mut self, bytes: &'a [u8]) -> bool {
         self.add(bytes.as_ptr().cast_mut(), bytes.len())
     }
 
-    /// Adds a range of a slice; `false` if there is no room.
+    /// Adds a range of a slice; `false` if there is no space.
     ///
     /// # Panics
     /// If the range is not within the slice.
@@ -62,11 +62,11 @@ impl<'a> GatheredWrite<'a> {
         fits
     }
 
-    /// Hands everything to the kernel, which copies it, without waiting. Returns how many bytes it
-    /// took.
+    /// Passes everything to the kernel, which copies it, without waiting. Returns the number of
+    /// bytes accepted.
     ///
     /// # Errors
-    /// Of `sendmsg`; [`io::ErrorKind::WouldBlock`] where the socket takes nothing now.
+    /// Those of `sendmsg`; [`io::ErrorKind::WouldBlock`] if the socket accepts nothing now.
     pub fn send(&mut self, socket: BorrowedFd<'_>) -> io::Result<usize> {
         // SAFETY: a message header of zeros is a valid one without address and control data.
         let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
@@ -74,9 +74,9 @@ impl<'a> GatheredWrite<'a> {
         message.msg_iovlen = self.vectors.len() as _;
         let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
         // SAFETY: every entry is a range of `'a`: plain bytes borrowed for it, or a range within a
-        // slice borrowed for it (`add_slice` checks), which keeps its mapping alive. The kernel only
-        // reads them, and is done when the call returns; that registered memory may change
-        // meanwhile harms nothing.
+        // slice borrowed for it (`add_slice` checks), which keeps its mapping alive. The kernel
+        // only reads them, and has finished when the call returns; concurrent changes of registered
+        // memory are harmless.
         let sent = unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const message, flags) };
         usize::try_from(sent).map_err(|_| io::Error::last_os_error())
     }

@@ -1,11 +1,11 @@
 //! The pinned polling loop of one core, and the provider-neutral RDMA [`fabric`].
 //!
 //! A reactor is one thread, pinned to one core, that runs one [`Worker`] to its end: every turn of
-//! the loop takes one time stamp, hands over messages, and lets the worker poll its sources, run
-//! its tasks and flush. Nothing of a worker is shared with other threads; they reach it by
-//! messages ([`ReactorHandle::send`]) and by wakers ([`Alarm`]), and read its counters.
+//! the loop takes one time stamp, delivers messages, and lets the worker poll its sources, run its
+//! tasks and flush. Nothing of a worker is shared with other threads; they communicate by messages
+//! ([`ReactorHandle::send`]) and wakers ([`Alarm`]), and read its counters.
 //!
-//! The pieces that workers are made of need no reactor: [`task`], [`timer`], [`completion`].
+//! The building blocks of workers need no reactor: [`task`], [`timer`], [`completion`].
 
 pub mod accept;
 mod activity;

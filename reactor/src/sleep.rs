@@ -23,7 +23,7 @@ pub(crate) fn until_readable(
         tv_sec: timeout.as_secs().try_into().unwrap_or(i64::MAX),
         tv_nsec: timeout.subsec_nanos().into(),
     });
-    // However it ends, the loop looks around and comes back.
+    // However it ends, the loop checks for work.
     let _ = poll(scratch, timeout.as_ref());
     scratch.clear();
 }

@@ -1,4 +1,4 @@
-//! Starting reactors, and the handle by which other threads reach one.
+//! Starting reactors, and handles for other threads.
 
 use std::error::Error;
 use std::io;
@@ -14,17 +14,17 @@ use crate::alarm::Alarm;
 use crate::core::{self, Context, PollMode, Polling, Worker};
 use crate::counters::CoreCounters;
 
-/// Messages that a mailbox holds. A full mailbox is a state to act on, not an error.
+/// Capacity of a mailbox. A full mailbox is an expected state, not an error.
 const MAILBOX: usize = 1024;
 
-/// How a reactor runs.
+/// The configuration of a reactor.
 #[derive(Clone, Debug)]
 pub struct ReactorConfig {
     /// The core to pin to.
     pub core: Option<usize>,
     /// The thread's name (the kernel shows 15 bytes of it).
     pub name: String,
-    /// How it waits for work.
+    /// The polling mode.
     pub poll: PollMode,
 }
 
@@ -34,23 +34,23 @@ pub enum SpawnError {
     /// The core does not exist, or this process may not use it.
     #[error("core {core} cannot be used; this process may use cores {allowed:?}")]
     Core {
-        /// The core asked for.
+        /// The requested core.
         core: usize,
-        /// Those to choose from.
+        /// The permitted ones.
         allowed: Vec<usize>,
     },
-    /// No thread or eventfd is to be had.
+    /// A thread or eventfd cannot be created.
     #[error("cannot start a reactor: {0}")]
     System(#[from] io::Error),
-    /// The worker could not be built.
+    /// The worker could not be created.
     #[error("{0}")]
     Build(Box<dyn Error + Send + Sync>),
-    /// Building the worker panicked; the panic was printed.
+    /// Creating the worker panicked; the panic was printed.
     #[error("building the worker panicked")]
     Panicked,
 }
 
-/// Why a message was not sent; it comes back.
+/// Why a message was not sent; it is returned.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SendError<M> {
     /// The mailbox is full.
@@ -61,7 +61,8 @@ pub enum SendError<M> {
     Stopped(M),
 }
 
-/// Reaches a reactor from any thread. It stops when its worker says so, not when handles go.
+/// A handle to a reactor, for any thread. The reactor stops when its worker requests it, not when
+/// handles are dropped.
 pub struct ReactorHandle<M> {
     mailbox: Sender<M>,
     context: Context,
@@ -72,7 +73,7 @@ impl<M> ReactorHandle<M> {
     /// Sends a message and wakes the reactor if it sleeps. Never blocks.
     ///
     /// # Errors
-    /// Gives the message back when the mailbox is full or the reactor has stopped.
+    /// Returns the message if the mailbox is full or the reactor has stopped.
     pub fn send(&self, message: M) -> Result<(), SendError<M>> {
         self.mailbox
             .try_send(message)
@@ -94,7 +95,7 @@ impl<M> ReactorHandle<M> {
         self.mailbox.len()
     }
 
-    /// Time since it last ended a turn; zero while it sleeps for want of work or has stopped.
+    /// Time since it last ended a turn; zero while it sleeps without work or has stopped.
     pub fn last_turn_age(&self) -> Duration {
         if self.context.activity.at_rest() {
             return Duration::ZERO;
@@ -112,12 +113,12 @@ impl<M> ReactorHandle<M> {
         self.context.core
     }
 
-    /// What the reactor does now.
+    /// The current activity of the reactor.
     pub fn activity(&self) -> &Activity {
         &self.context.activity
     }
 
-    /// Rings the reactor.
+    /// The alarm of the reactor.
     pub fn alarm(&self) -> &Alarm {
         &self.context.alarm
     }
@@ -150,7 +151,7 @@ impl<M> Clone for ReactorHandle<M> {
     }
 }
 
-/// Starts a reactor: pins its thread, builds its worker there, and returns when it turns.
+/// Starts a reactor: pins its thread, creates its worker there, and returns when the loop runs.
 ///
 /// # Errors
 /// [`SpawnError`]; no thread is left then.
@@ -205,15 +206,15 @@ where
     }
 }
 
-/// The cores that this thread may use, by number. Ask before pinning: a pinned thread may use its
-/// own core only.
+/// The cores that this thread may use, by number. To be called before pinning: a pinned thread may
+/// use its own core only.
 #[must_use]
 pub fn allowed_cores() -> Vec<usize> {
     let cores = core_affinity::get_core_ids().unwrap_or_default();
     cores.into_iter().map(|core| core.id).collect()
 }
 
-/// The library that pins threads aborts on numbers beyond its table, so none reaches it unchecked.
+/// The library that pins threads aborts on numbers beyond its table, so they are checked first.
 fn check_core(core: usize) -> Result<(), SpawnError> {
     let allowed = allowed_cores();
     if allowed.contains(&core) {

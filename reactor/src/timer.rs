@@ -1,8 +1,8 @@
 //! Deadlines: a hierarchical timer wheel.
 //!
 //! Time is counted in ticks of 65.536 us since the wheel was made. Seven levels of 64 slots each
-//! reach nine years; later timers stand at that horizon until it has moved. A timer stands on the
-//! level where its tick and the wheel's present first differ, and moves down as its time comes.
+//! cover nine years; later timers stay at that horizon until it has moved. A timer is on the level
+//! where its tick and the wheel's current tick first differ, and moves down as its time approaches.
 //! Inserting, cancelling and expiring take constant time (amortised over the levels) and, once the
 //! slab has grown, no allocation. No timer expires early; each is due at most one tick late.
 
@@ -12,22 +12,22 @@ const TICK_BITS: u32 = 16;
 const LEVELS: usize = 7;
 const SLOT_BITS: u32 = 6;
 const SLOTS: usize = 1 << SLOT_BITS;
-/// The farthest tick from the present that does not share its slot.
+/// The farthest tick from the current one that does not share its slot.
 const HORIZON: u64 = (SLOTS as u64 - 1) << (SLOT_BITS as usize * (LEVELS - 1));
 const NONE: u32 = u32::MAX;
 
-/// Names one timer of one wheel; not used again for another.
+/// Identifies one timer of one wheel; never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TimerId {
     index: u32,
     generation: u32,
 }
 
-/// Timers that give back a key when they expire.
+/// Timers that return a key when they expire.
 #[derive(Debug)]
 pub struct TimerWheel<K> {
     origin: Instant,
-    /// All earlier ticks, and this one, have expired.
+    /// This tick and all earlier ones have expired.
     present: u64,
     levels: [Level; LEVELS],
     nodes: Vec<Node<K>>,
@@ -56,7 +56,7 @@ struct Node<K> {
     level: u8,
     slot: u8,
     previous: u32,
-    /// The next of the slot, or the next free node.
+    /// The next one of the slot, or the next free node.
     next: u32,
 }
 
@@ -81,7 +81,7 @@ impl<K> TimerWheel<K> {
         }
     }
 
-    /// Timers that are set.
+    /// The number of timers.
     pub fn len(&self) -> usize {
         self.len
     }
@@ -91,9 +91,9 @@ impl<K> TimerWheel<K> {
         self.len == 0
     }
 
-    /// Moves on to `now` if no timer is set; does nothing else. Whoever leaves an empty wheel alone
-    /// does this before the next timer is set: else [`TimerWheel::next_deadline`] may lie in the
-    /// past, as timers move closer that have been close from the first.
+    /// Advances to `now` if no timer is set; does nothing else. The owner of an unused empty wheel
+    /// calls this before the next timer is set: else [`TimerWheel::next_deadline`] may be in the
+    /// past, for moves between levels that are not needed.
     pub fn catch_up(&mut self, now: Instant) {
         if self.len == 0 {
             self.present = self.present.max(self.tick_before(now));
@@ -133,7 +133,7 @@ impl<K> TimerWheel<K> {
         }
     }
 
-    /// Takes a timer back. `None` if it has expired or was cancelled.
+    /// Cancels a timer. `None` if it has expired or was cancelled.
     pub fn cancel(&mut self, timer: TimerId) -> Option<K> {
         let node = self.nodes.get(timer.index as usize)?;
         if node.generation != timer.generation || node.key.is_none() {
@@ -143,8 +143,8 @@ impl<K> TimerWheel<K> {
         self.release(timer.index)
     }
 
-    /// Moves on to `now` and appends the keys that expired, by tick, and within a tick by the
-    /// order of insertion (but for those set from further away).
+    /// Advances to `now` and appends the keys that expired, by tick, and within a tick by the order
+    /// of insertion (except for those set from further away).
     pub fn expired(&mut self, now: Instant, keys: &mut Vec<K>) {
         let now = self.tick_before(now);
         while let Some((level, slot, start)) = self.next_slot()
@@ -170,8 +170,8 @@ impl<K> TimerWheel<K> {
         self.present = self.present.max(now);
     }
 
-    /// When [`TimerWheel::expired`] has something to do: never later than the first deadline by
-    /// more than a tick, but perhaps earlier, when timers only move closer.
+    /// When [`TimerWheel::expired`] has work: never later than the first deadline by more than a
+    /// tick, but possibly earlier, when timers only move between levels.
     pub fn next_deadline(&self) -> Option<Instant> {
         let (_, _, start) = self.next_slot()?;
         let nanoseconds = u128::from(start) << TICK_BITS;
@@ -180,9 +180,9 @@ impl<K> TimerWheel<K> {
         self.origin.checked_add(Duration::new(seconds, rest))
     }
 
-    /// The slot that comes first: its level, place and first tick.
+    /// The first non-empty slot: its level, index and first tick.
     fn next_slot(&self) -> Option<(usize, usize, u64)> {
-        // Lower levels hold what shares more of its tick with the present, so they come first.
+        // Timers on lower levels share more of their tick with the current one, so they come first.
         let (number, level) = self
             .levels
             .iter()
@@ -199,7 +199,7 @@ impl<K> TimerWheel<K> {
 
     fn link(&mut self, index: u32) {
         let node = &mut self.nodes[index as usize];
-        // What lies beyond is looked at again when the horizon has moved.
+        // Timers beyond it are placed again when the horizon has moved.
         let tick = node.tick.min(self.present + HORIZON);
         let differs = (tick ^ self.present) | 1;
         // Crossing the top level's end differs above it; the slot is then reached by wrapping.

@@ -1,4 +1,4 @@
-//! Notices reactors that stop turning, and names what they are stuck in.
+//! Detects reactors that stop turning, and reports their activity.
 
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,25 +11,25 @@ use crate::aside::step_aside;
 use crate::core::Context;
 use crate::spawn::ReactorHandle;
 
-/// A turn longer than this is reported. Other connections of the core wait all the while.
+/// A turn longer than this is reported. Other connections of the core wait for it.
 const LIMIT: Duration = Duration::from_secs(1);
 
 const CHECK_INTERVAL: Duration = Duration::from_millis(250);
 
-/// A reactor that does not turn.
+/// A stalled reactor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stall {
     /// The reactor's name.
     pub reactor: String,
-    /// What it was doing when it was last looked at.
+    /// Its activity at the last check.
     pub activity: &'static str,
-    /// How long it has not turned, within the interval of checks.
+    /// How long it has been stalled, within the interval of checks.
     pub since: Duration,
-    /// Whether it turns again; a stall is reported when it is found and when it is over.
+    /// Whether it has ended; a stall is reported when it is detected and when it ends.
     pub over: bool,
 }
 
-/// Watches reactors from a thread of its own, which ends when this value is dropped.
+/// Monitors reactors on a thread of its own, which ends when this value is dropped.
 #[derive(Debug)]
 pub struct Watchdog {
     stalls: Arc<Mutex<Vec<Stall>>>,
@@ -38,10 +38,10 @@ pub struct Watchdog {
 }
 
 impl Watchdog {
-    /// Watches; stalls are logged.
+    /// Starts; stalls are logged.
     ///
     /// # Errors
-    /// When no thread is to be had.
+    /// If no thread can be created.
     pub fn spawn<M>(reactors: &[ReactorHandle<M>]) -> io::Result<Self> {
         let mut monitor = Monitor::new(reactors.iter().map(|reactor| reactor.context().clone()));
         let cores: Vec<usize> = reactors.iter().filter_map(ReactorHandle::core).collect();
@@ -78,7 +78,7 @@ impl Watchdog {
         })
     }
 
-    /// The reactors that do not turn now, as they were when that was found.
+    /// The current stalls, as they were when detected.
     pub fn stalls(&self) -> Vec<Stall> {
         self.stalls
             .lock()
@@ -87,7 +87,7 @@ impl Watchdog {
     }
 }
 
-/// Keeps the list of stalls that are not over.
+/// Updates the list of current stalls.
 fn note(stalls: &Mutex<Vec<Stall>>, stall: &Stall) {
     let mut stalls = stalls.lock().unwrap_or_else(PoisonError::into_inner);
     stalls.retain(|known| known.reactor != stall.reactor);
@@ -105,7 +105,7 @@ impl Drop for Watchdog {
     }
 }
 
-/// The watchdog's judgement, without its thread and clock.
+/// The watchdog's logic, without its thread and clock.
 struct Monitor {
     watched: Vec<Watched>,
 }

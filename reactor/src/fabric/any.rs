@@ -1,4 +1,4 @@
-//! A provider of any kind that a program may be given.
+//! An enum of all kinds of providers.
 
 use std::io;
 use std::net::SocketAddr;
@@ -17,20 +17,20 @@ use super::{
     Slices, WorkRequest,
 };
 
-/// A provider of any kind. Calls are resolved at compile time: one comparison instead of a table
-/// of methods, and the compiler sees what it calls.
+/// A provider of any kind. Calls are resolved at compile time: one comparison instead of a table of
+/// methods, and the compiler can inline them.
 pub enum AnyProvider {
     /// Software iWARP over TCP.
     Iwarp(Box<Iwarp>),
     /// RDMA devices.
     #[cfg(feature = "verbs")]
     Verbs(Box<Verbs>),
-    /// Whatever a test puts in its place.
+    /// A provider of a test.
     #[cfg(feature = "testing")]
     Dynamic(Box<dyn super::Provider>),
 }
 
-/// Passes every method of both faces on to the provider that there is.
+/// Forwards every method of both traits to the contained provider.
 macro_rules! any_provider {
     ($($face:ident {
         $(fn $read:ident(&self $(, $read_name:ident: $read_type:ty)*) -> $read_result:ty;)*

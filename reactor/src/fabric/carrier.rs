@@ -1,4 +1,4 @@
-//! Connections on their way from the reactor that they arrived at to the one that shall own them.
+//! Handing over connections from the accepting reactor to the owning one.
 
 use std::any::Any;
 use std::io;
@@ -8,22 +8,22 @@ use std::net::SocketAddr;
 use super::ControlPath;
 use super::{ListenerId, QueuePairLimits};
 
-/// A connection that has arrived and not been answered, on its way to the reactor that shall own
-/// it. It may cross threads; a provider of the same kind adopts it there ([`ControlPath::adopt`]).
+/// A connection that has arrived and not been answered, to be handed to its owning reactor. It may
+/// cross threads; a provider of the same kind adopts it there ([`ControlPath::adopt`]).
 #[derive(Debug)]
 pub struct Incoming {
-    /// Who listened.
+    /// Its listener.
     pub listener: ListenerId,
     /// The peer's address.
     pub peer: SocketAddr,
     /// The listener's limits.
     pub limits: QueuePairLimits,
-    /// What carries it.
+    /// The provider's part of it.
     pub carrier: Carrier,
 }
 
-/// What a connection that has arrived is to its kind of provider, in a type that only that kind
-/// knows. Dropped, it ends the connection.
+/// The provider's part of an arrived connection, in a type private to that kind of provider.
+/// Dropping it ends the connection.
 #[derive(Debug)]
 pub struct Carrier {
     provider: &'static str,
@@ -42,7 +42,7 @@ impl Carrier {
     /// The connection, for a provider of this name.
     ///
     /// # Errors
-    /// [`AdoptError::OtherProvider`] if it is not of this type. The connection is ended then.
+    /// [`AdoptError::OtherProvider`] if it is not of this type. The connection is then ended.
     pub fn take<C: Any>(self, provider: &'static str) -> Result<C, AdoptError> {
         let connection = self.connection.downcast();
         let connection = connection.map_err(|_| AdoptError::OtherProvider {
@@ -53,15 +53,15 @@ impl Carrier {
     }
 }
 
-/// Why a connection was not adopted. It is ended then.
+/// Why a connection was not adopted. It is then ended.
 #[derive(Debug, thiserror::Error)]
 pub enum AdoptError {
     /// It arrived at a provider of another kind.
     #[error("a connection that arrived at `{arrived}` cannot be adopted by `{adopting}`")]
     OtherProvider {
-        /// The provider that it arrived at.
+        /// The provider of its listener.
         arrived: &'static str,
-        /// The provider that was to adopt it.
+        /// The provider asked to adopt it.
         adopting: &'static str,
     },
     /// There are too many connections, or the system refuses it.

@@ -1,40 +1,39 @@
-//! Pairs local memory with a peer's segments: the one place that cuts a transfer into work
-//! requests.
+//! Maps local memory to a peer's segments: the only code that splits a transfer into work requests.
 //!
 //! # Small RDMA Reads
 //!
-//! Linux's software iWARP answers an RDMA Read of few bytes with wrong bytes, without an error,
-//! where they cross a page of its memory: `siw_try_1seg` (drivers/infiniband/sw/siw/siw_qp_tx.c)
-//! copies up to 32 bytes straight into the packet, and takes the wrong part of them from each of
-//! the two pages. It looks at the length of the whole Read Request, so the end of a longer Read is
-//! not concerned. Hence no Read of [`SMALL_READ_MAX`] bytes or less crosses a multiple of
-//! [`PEER_PAGE`] of the peer's offset, whose lower bits are the place in a page.
+//! Linux's software iWARP answers a short RDMA Read with wrong bytes, without an error, if they
+//! cross a page of its memory: `siw_try_1seg` (drivers/infiniband/sw/siw/siw_qp_tx.c) copies up to
+//! 32 bytes directly into the packet, and takes the wrong part of them from each of the two pages.
+//! It checks the length of the whole Read Request, so the end of a longer Read is not affected.
+//! Hence no Read of [`SMALL_READ_MAX`] bytes or less crosses a multiple of [`PEER_PAGE`] of the
+//! peer's offset, whose lower bits are the offset within a page.
 
 use millrace_mempool::Slice;
 
 use super::{Key, Operation, RemoteAddress, SLICES_MAX, Slices, WorkRequest};
 
-/// Token of work requests whose success nobody waits for.
+/// The token of work requests whose success has no waiter.
 pub const NOBODY: u64 = u64::MAX;
 
-/// Longest RDMA Read that must not cross a page of the peer's: twice what Linux 6.12 copies into
-/// a packet, since that number comes from the size of its headers.
+/// The longest RDMA Read that must not cross a page of the peer: twice the length that Linux 6.12
+/// copies into a packet, since that number depends on the size of its headers.
 pub const SMALL_READ_MAX: u32 = 64;
 
 /// The smallest page of any peer. Larger pages begin at multiples of it.
 pub const PEER_PAGE: u32 = 4096;
 
-/// A range of the peer's memory, as a chunk's segment names it (RFC 5666 section 4.3).
+/// A range of the peer's memory, as in a chunk's segment (RFC 5666 section 4.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RemoteSegment {
-    /// Where it begins.
+    /// Its start.
     pub address: RemoteAddress,
     /// Bytes.
     pub length: u32,
 }
 
 impl RemoteSegment {
-    /// The segment with this steering tag, tagged offset of its first byte, and bytes.
+    /// The segment with this steering tag, tagged offset of its first byte, and length.
     #[must_use]
     pub const fn new(handle: u32, offset: u64, length: u32) -> Self {
         let key = Key(handle);
@@ -57,12 +56,12 @@ pub const fn plain_send(local: Slices) -> WorkRequest {
     }
 }
 
-/// Which way the bytes go.
+/// The direction of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// From the peer, by RDMA Reads.
     FromPeer {
-        /// Most local slices that one Read may fill ([`super::DataPath::read_slices`]).
+        /// The most local slices that one Read may fill ([`super::DataPath::read_slices`]).
         slices: usize,
     },
     /// To the peer, by RDMA Writes.
@@ -73,8 +72,8 @@ pub enum Direction {
 /// both taken in order, each filled to its end before the next (RFC 5666 section 3.7). Segments
 /// and slices of no length are skipped. Returns the bytes that the chain moves: the shorter side.
 ///
-/// From the peer, one Read fills as many slices as it may, and further work requests hold those
-/// that exceed [`SLICES_MAX`].
+/// From the peer, one Read fills as many slices as it may; further work requests hold those beyond
+/// [`SLICES_MAX`].
 pub fn transfer(
     direction: Direction,
     local: &[Slice],
@@ -115,7 +114,8 @@ pub fn transfer(
     moved
 }
 
-/// Bytes of the next RDMA Read, which begins at `offset` of the peer's and could bring `bytes`.
+/// The length of the next RDMA Read, which begins at `offset` of the peer and could have up to
+/// `bytes`.
 fn read_length(offset: u64, bytes: u32) -> u32 {
     if bytes > SMALL_READ_MAX {
         return bytes;
@@ -135,7 +135,7 @@ pub fn separable(chain: &[WorkRequest], most: usize) -> usize {
     {
         count -= 1;
     }
-    // A Read that is longer than `most` cannot be split.
+    // A Read longer than `most` cannot be split.
     if count == 0 {
         most.min(chain.len())
     } else {
@@ -177,14 +177,14 @@ pub fn limit(
     })
 }
 
-/// Walks over local slices.
+/// Iterates over local slices.
 struct Cursor<'a> {
     slices: &'a [Slice],
     offset: usize,
 }
 
 impl Cursor<'_> {
-    /// Whether no byte is left; if one is, the first slice has it.
+    /// Whether no byte is left; if one is, it is in the first slice.
     fn is_empty(&mut self) -> bool {
         while let Some((first, others)) = self.slices.split_first() {
             if first.len() > self.offset {
@@ -196,7 +196,7 @@ impl Cursor<'_> {
         true
     }
 
-    /// Bytes of the next `slices` slices that have any, at most `wanted`.
+    /// Bytes of the next `slices` non-empty slices, at most `wanted`.
     fn reach(&self, wanted: u32, slices: usize) -> u32 {
         let lengths = self.slices.iter().map(Slice::len);
         let mut skip = self.offset;
@@ -216,9 +216,9 @@ impl Cursor<'_> {
         bytes.unwrap_or_else(|bytes| bytes)
     }
 
-    /// Appends one work request with the next at most `wanted` bytes, and says how many.
+    /// Appends one work request with at most the next `wanted` bytes, and returns their number.
     fn append(&mut self, operation: Operation, wanted: u32, chain: &mut Vec<WorkRequest>) -> u32 {
-        // Filled where it stands, for a work request is long to move.
+        // Filled in place, as a work request is expensive to move.
         chain.push(WorkRequest {
             token: NOBODY,
             operation,
@@ -230,8 +230,8 @@ impl Cursor<'_> {
             .map_or(0, |request| self.take(wanted, &mut request.local))
     }
 
-    /// Puts the next at most `wanted` bytes into `taken`, in at most [`SLICES_MAX`] pieces, and
-    /// says how many.
+    /// Puts at most the next `wanted` bytes into `taken`, in at most [`SLICES_MAX`] pieces, and
+    /// returns their number.
     fn take(&mut self, wanted: u32, taken: &mut Slices) -> u32 {
         let mut length = 0;
         while length < wanted
@@ -283,7 +283,7 @@ mod tests {
         request.local.iter().map(Slice::len).sum()
     }
 
-    /// What the peer sees of a chain: each request with its address, its bytes and its slices.
+    /// A chain as seen by the peer: each request with its address, its bytes and its slices.
     fn on_the_wire(chain: &[WorkRequest]) -> Vec<((u32, u64), usize, usize)> {
         let mut seen: Vec<((u32, u64), usize, usize)> = Vec::new();
         for request in chain {
@@ -310,7 +310,7 @@ mod tests {
         lengths.iter().map(piece).collect()
     }
 
-    /// Addresses without their key, and bytes, of the Reads that a transfer makes.
+    /// Addresses without their key, and lengths, of the Reads of a transfer.
     fn reads(sinks: &[usize], slices: usize, segments: &[(u64, u32)]) -> Vec<(u64, usize)> {
         let (pool, mut chain) = (pool(), Vec::new());
         let local = pieces(&pool, sinks);
@@ -357,7 +357,7 @@ mod tests {
 
     #[test]
     fn a_small_read_ends_at_the_page_of_the_peer() {
-        // The 64 bits of an offset are the peer's own: only the place in the page counts.
+        // All 64 bits of an offset are the peer's own: only the position in the page matters.
         for base in [0, 4096, 0xabcd_0123_0000_7000, u64::MAX - 4095] {
             assert_eq!(reads(&[100], 9, &[(base + 4089, 7)]), [(base + 4089, 7)]);
             assert_eq!(
@@ -367,7 +367,8 @@ mod tests {
             assert_eq!(reads(&[100], 9, &[(base, 64)]), [(base, 64)]);
         }
         assert_eq!(reads(&[100], 9, &[(4090, 65)]), [(4090, 65)]);
-        // The bytes of a page that one slice cannot take stay in one Read with those of the next.
+        // The bytes of a page that do not fit into one slice are in one Read with those of the
+        // next.
         assert_eq!(reads(&[65529, 8], 2, &[(0, 65537)]), [(0, 65537)]);
         // With one slice for each Read, the small rest is split at the page.
         assert_eq!(
@@ -401,8 +402,9 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the cuts on both sides, byte n of the local memory meets byte n of the remote,
-        /// no Read fills more slices than it may, and no small one crosses a page of the peer's.
+        /// However both sides are split, byte n of the local memory is paired with byte n of the
+        /// remote, no Read fills more slices than it may, and no small one crosses a page of the
+        /// peer.
         #[test]
         fn every_byte_meets_its_place(
             locals in prop::collection::vec(prop_oneof![0_usize..50, 4000_usize..4200], 0..30),

@@ -1,18 +1,18 @@
-//! What every provider counts of its connections and their work.
+//! Counters common to all providers.
 
 use millrace_primitives::{Counter, Gauge};
 
 use super::{Ended, WorkError};
 
-/// Numbers of one provider that only grow, but for `connections`. The provider's reactor alone
-/// writes them; anyone may read.
+/// Counters of one provider; `connections` is a gauge. Written by the provider's reactor only, read
+/// by any thread.
 #[derive(Debug, Default)]
 pub struct FabricCounters {
-    /// Connection setups that failed or timed out, and half-open connections pushed out.
+    /// Connection setups that failed or timed out, and evicted half-open connections.
     pub setups_failed: Counter,
     /// Connections that were established.
     pub established: Counter,
-    /// Connections now, whatever their state.
+    /// Current connections in any state.
     pub connections: Gauge,
     /// Work requests and receives of each kind.
     pub work: [WorkCounters; WORK_KINDS.len()],
@@ -43,9 +43,9 @@ pub const ENDINGS: [&str; 6] = [
 pub struct WorkCounters {
     /// Posted.
     pub posted: Counter,
-    /// Of these, carried out.
+    /// Of these, completed with success.
     pub completed: Counter,
-    /// Bytes that those moved.
+    /// Bytes moved by those.
     pub bytes: Counter,
 }
 
@@ -70,15 +70,15 @@ impl FabricCounters {
             Ended::TerminateSent(_) => 3,
             Ended::TimedOut(_) => 4,
             Ended::Network(_) => 5,
-            // Counted as a set-up that failed.
+            // Counted as a failed set-up.
             Ended::Setup(_) => return,
         };
         self.ended[kind].add(1);
     }
 
-    /// All numbers that only grow, in one order.
+    /// All counters without gauges, in a fixed order.
     pub fn growing(&self) -> Vec<&Counter> {
-        // Taken apart whole, so that a new counter is not forgotten here.
+        // Destructured completely, so that a new counter is not forgotten here.
         let Self {
             setups_failed,
             established,
@@ -102,7 +102,7 @@ impl FabricCounters {
     }
 }
 
-/// Adds what providers that are gone have done: each of `gone` to its like in `kept`.
+/// Adds the counts of a removed provider: each of `gone` to its counterpart in `kept`.
 pub fn absorb(kept: &[&Counter], gone: &[&Counter]) {
     for (counter, amount) in kept.iter().zip(gone) {
         counter.add(amount.get());

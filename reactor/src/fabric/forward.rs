@@ -1,8 +1,8 @@
-//! The methods of both faces, for what passes them on.
+//! The methods of both traits, for types that forward them.
 
-/// Gives a macro all methods of [`DataPath`](super::DataPath) and of
-/// [`ControlPath`](super::ControlPath): of each face those that only look, then those that change.
-/// The types are those in scope where it is used.
+/// Passes all methods of [`DataPath`](super::DataPath) and of [`ControlPath`](super::ControlPath)
+/// to a macro: of each trait those by shared reference first. The types are those in scope at the
+/// place of use.
 macro_rules! with_methods {
     ($generate:ident) => {
         $generate! {

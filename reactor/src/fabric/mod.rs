@@ -1,17 +1,17 @@
-//! The provider-neutral face of RDMA: queue pairs, work requests, completions, memory keys.
+//! The provider-neutral interface of RDMA: queue pairs, work requests, completions, memory keys.
 //!
-//! A [`Provider`] owns all queue pairs of one reactor. It has two faces: the [`DataPath`], for what
-//! runs per call or per turn, and the [`ControlPath`], for connections, listeners and reports. It
-//! is polled, never blocks, and speaks through [`Event`]s. Everything is addressed by index
+//! A [`Provider`] owns all queue pairs of one reactor. It has two traits: the [`DataPath`], for
+//! operations per call or per turn, and the [`ControlPath`], for connections, listeners and
+//! reports. It is polled, never blocks, and reports [`Event`]s. Everything is addressed by index
 //! ([`QueuePairId`], the poster's own token), so that no completion is ever searched for.
 //!
-//! Ownership is the safety rule of this face: memory posted with a work request belongs to the
-//! provider until the work request completes or is flushed. Signalled requests hand their memory
-//! back in [`Event::Completed`]; unsignalled ones drop it, which returns buffers to their pool.
+//! Safety rests on ownership: memory posted with a work request belongs to the provider until the
+//! work request completes or is flushed. Signalled requests return their memory in
+//! [`Event::Completed`]; unsignalled ones drop it, which returns buffers to their pool.
 //!
-//! Order: completions of one queue pair come in the order of posting. RDMA Writes posted before a
-//! Send are placed at the peer before that Send completes there. RDMA Reads may complete after
-//! later Sends were sent; post what depends on a Read after its completion.
+//! Order: completions of one queue pair are reported in the order of posting. RDMA Writes posted
+//! before a Send are placed at the peer before that Send completes there. RDMA Reads may complete
+//! after later Sends were sent; post requests that depend on a Read after its completion.
 
 pub mod chain;
 pub mod counters;
@@ -40,18 +40,18 @@ pub use carrier::{AdoptError, Carrier, Incoming};
 pub use private_data::{PRIVATE_DATA_MAX, PrivateData, PrivateDataLength};
 pub use provider::{ControlPath, DataPath, Provider};
 
-/// Most local slices that one work request may gather from or scatter to.
+/// The most local slices that one work request may gather from or scatter to.
 pub const SLICES_MAX: usize = 4;
 
-/// Most local slices that one RDMA Read fills where the fabric itself places what arrives
-/// ([`DataPath::read_slices`]). It bounds what is kept for a Read, and is enough for a transfer of
-/// 1 MiB between stores of 64 KiB blocks and of single pages at the front of a file.
+/// The most local slices that one RDMA Read fills if the fabric itself places received data
+/// ([`DataPath::read_slices`]). It limits the state of a Read, and is enough for a transfer of 1
+/// MiB between stores of 64 KiB blocks and of single pages at the front of a file.
 pub const READ_SLICES_MAX: usize = 64;
 
 /// Local memory of one work request, in order.
 pub type Slices = ArrayVec<Slice, SLICES_MAX>;
 
-/// Names one queue pair of one provider; never reused for another connection.
+/// Identifies one queue pair of one provider; never reused for another connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct QueuePairId {
     /// Slot in the provider's table.
@@ -60,11 +60,11 @@ pub struct QueuePairId {
     pub generation: u32,
 }
 
-/// Names one listener of one provider.
+/// Identifies one listener of one provider.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ListenerId(pub u32);
 
-/// A memory key as it stands on the wire: a steering tag (iWARP) or an R_key.
+/// A memory key as on the wire: a steering tag (iWARP) or an R_key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Key(pub u32);
 
@@ -77,12 +77,12 @@ pub struct RemoteAddress {
     pub offset: u64,
 }
 
-/// What a work request asks for.
+/// The operation of a work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// Send the local slices as one message into the peer's next posted receive.
     Send {
-        /// Ask the peer's adapter to invalidate this key of the peer's on arrival.
+        /// Ask the peer's adapter to invalidate this key of the peer on arrival.
         invalidate: Option<Key>,
         /// Ask for an event at a sleeping peer.
         solicited: bool,
@@ -92,17 +92,17 @@ pub enum Operation {
     /// Fill the local slices from the peer's memory.
     Read(RemoteAddress),
     /// More local slices of the Read that precedes in the same chain: one request to the peer fills
-    /// the slices of both, in order. Where [`DataPath::read_slices`] is [`SLICES_MAX`] or less,
-    /// such work requests fail with [`WorkError::LocalLength`].
+    /// the slices of both, in order. If [`DataPath::read_slices`] is [`SLICES_MAX`] or less, such
+    /// work requests fail with [`WorkError::LocalLength`].
     ReadMore,
 }
 
 /// One entry of a send queue.
 #[derive(Debug)]
 pub struct WorkRequest {
-    /// The poster's own index, given back in [`Event::Completed`].
+    /// The poster's own index, returned in [`Event::Completed`].
     pub token: u64,
-    /// What to do.
+    /// The operation.
     pub operation: Operation,
     /// Source of a Send or Write, sink of a Read. An empty list is a message of no bytes.
     pub local: Slices,
@@ -110,7 +110,7 @@ pub struct WorkRequest {
     pub signalled: bool,
 }
 
-/// Which remote access an exposure grants. Never both.
+/// The remote access granted by an exposure. Never both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// The peer may read the memory.
@@ -119,7 +119,7 @@ pub enum Access {
     RemoteWrite,
 }
 
-/// Memory made reachable for the peer of one queue pair.
+/// Memory accessible to the peer of one queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exposure {
     /// The unpredictable key, valid on that queue pair only.
@@ -130,14 +130,14 @@ pub struct Exposure {
     pub length: u32,
 }
 
-/// Limits of a queue pair, asked for at listen or connect, and bounded by the provider.
+/// Limits of a queue pair, requested at listen or connect, and limited by the provider.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueuePairLimits {
     /// Work requests that may be posted and not yet completed.
     pub send_depth: u32,
     /// Receives that may be posted.
     pub receive_depth: u32,
-    /// RDMA Reads of the peer's that may be served at once (inbound read depth).
+    /// RDMA Reads of the peer that may be served at once (inbound read depth).
     pub ird: u16,
     /// RDMA Reads that may be open towards the peer at once (outbound read depth).
     /// More wait in the send queue.
@@ -148,14 +148,14 @@ pub struct QueuePairLimits {
     pub receive_size: u32,
 }
 
-/// Read depths as the peer stated them and as they now hold.
+/// Read depths as announced by the peer and as in force.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct ReadDepths {
-    /// What the peer stated that it serves; absent where the peer cannot state it.
+    /// The inbound depth announced by the peer; absent if the peer cannot announce it.
     pub peer_ird: Option<u16>,
-    /// What the peer stated that it wants to open; absent where the peer cannot state it.
+    /// The outbound depth announced by the peer; absent if the peer cannot announce it.
     pub peer_ord: Option<u16>,
-    /// Reads of the peer's that we serve at once.
+    /// Reads of the peer that we serve at once.
     pub ird: u16,
     /// Reads that we may have open at once.
     pub ord: u16,
@@ -167,10 +167,10 @@ pub enum WorkError {
     /// The connection ended before the request was carried out.
     #[error("flushed: the connection ended first")]
     Flushed,
-    /// The peer refused the remote memory: bad key, bounds or rights.
+    /// The peer refused access to its memory: invalid key, bounds or rights.
     #[error("the peer refused access to its memory")]
     RemoteAccess,
-    /// Local memory and arriving data do not fit.
+    /// Local memory and received data do not match.
     #[error("the local memory is too short")]
     LocalLength,
     /// Read depth is zero in this direction (RFC 6581 section 9.1).
@@ -178,10 +178,10 @@ pub enum WorkError {
     NoReads,
 }
 
-/// Why a post was refused; the work requests stay with the caller.
+/// Why a post was refused; the work requests remain the caller's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PostError {
-    /// The send or receive queue has no room for all of the chain. Wait for completions.
+    /// The send or receive queue has no space for the whole chain. Wait for completions.
     #[error("the queue has no room")]
     Full,
     /// The queue pair is closing or gone.
@@ -189,7 +189,7 @@ pub enum PostError {
     Closed,
 }
 
-/// Why an exposure was refused; the memory stays with the caller.
+/// Why an exposure was refused; the memory remains the caller's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ExposeError {
     /// [`QueuePairLimits::exposures`] is reached.
@@ -198,26 +198,26 @@ pub enum ExposeError {
     /// The queue pair is closing or gone.
     #[error("the queue pair is closed")]
     Closed,
-    /// The memory is in more slices than [`ControlPath::exposure_slices`], or has no bytes at all
-    /// where a key needs some.
+    /// The memory has more slices than [`ControlPath::exposure_slices`], or no bytes where a key
+    /// needs some.
     #[error("the fabric cannot register this memory under one key")]
     Scattered,
 }
 
-/// What became of a revoked exposure.
+/// The result of a revocation.
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant)] // By value, for boxing would allocate per operation.
 pub enum Revoked {
-    /// The key is dead and the memory is the caller's again.
+    /// The key is revoked and the memory is the caller's again.
     Now(Slices),
-    /// The key dies later: [`Event::Revoked`] brings the memory.
+    /// The key is revoked later: [`Event::Revoked`] returns the memory.
     Later,
     /// No such exposure (any more).
     Unknown,
 }
 
-/// Which layer of the protocol refused, as an RDMAP Terminate message says it
-/// (RFC 5040 section 4.8), or nearest to it on other fabrics.
+/// The layer and code of a protocol error, as in an RDMAP Terminate message (RFC 5040 section 4.8),
+/// or the nearest equivalent on other fabrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Terminate {
     /// 0 RDMAP, 1 DDP, 2 MPA.
@@ -228,7 +228,7 @@ pub struct Terminate {
     pub code: u8,
 }
 
-/// Why a connection came to nothing or to its end.
+/// Why a connection failed or ended.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum Ended {
     /// We closed it.
@@ -240,13 +240,13 @@ pub enum Ended {
     /// The peer reported an error.
     #[error("the peer sent a Terminate: {0:?}")]
     TerminateReceived(Terminate),
-    /// We found the peer in error and told it so.
+    /// We detected an error of the peer and reported it.
     #[error("a Terminate was sent: {0:?}")]
     TerminateSent(Terminate),
     /// The negotiation frames were malformed or contradictory.
     #[error("the connection setup failed: {0}")]
     Setup(&'static str),
-    /// A deadline passed.
+    /// A timeout.
     #[error("timed out: {0}")]
     TimedOut(&'static str),
     /// The network below failed.
@@ -254,26 +254,26 @@ pub enum Ended {
     Network(std::io::ErrorKind),
 }
 
-/// What a provider reports.
+/// An event of a provider.
 #[derive(Debug)]
 pub enum Event {
     /// A connection arrived at a listener that hands over ([`ControlPath::adopt`]).
     Incoming(Incoming),
-    /// A peer asks for a connection. Answer with [`ControlPath::accept`] or
+    /// A peer requests a connection. Answer with [`ControlPath::accept`] or
     /// [`ControlPath::reject`]; receives may be posted before that.
     ConnectRequest {
         /// The new queue pair.
         queue_pair: QueuePairId,
-        /// Who listened.
+        /// Its listener.
         listener: ListenerId,
         /// The peer's address.
         peer: SocketAddr,
-        /// The peer's private data, without what belongs to the fabric itself.
+        /// The peer's private data, without the fabric's own part.
         private_data: PrivateData,
-        /// The peer's read depths; `ird` and `ord` are what an accept would set.
+        /// The peer's read depths; `ird` and `ord` are those of an accept.
         depths: ReadDepths,
     },
-    /// The connection stands; on the connecting side with the answer's private data.
+    /// The connection is established; on the connecting side with the answer's private data.
     Established {
         /// The queue pair.
         queue_pair: QueuePairId,
@@ -284,11 +284,11 @@ pub enum Event {
     },
     /// The peer rejected our connection request. No other event follows.
     Rejected {
-        /// The queue pair, dead now.
+        /// The queue pair, now ended.
         queue_pair: QueuePairId,
-        /// Why, in the peer's words.
+        /// The peer's private data.
         private_data: PrivateData,
-        /// What the peer says it would need.
+        /// The read depths that the peer requires.
         depths: ReadDepths,
     },
     /// A message arrived.
@@ -299,8 +299,8 @@ pub enum Event {
         buffer: Buffer,
         /// Bytes that arrived.
         length: u32,
-        /// The key that the peer invalidated with this message. Its memory is fetched with
-        /// [`DataPath::revoke`], which answers [`Revoked::Now`].
+        /// The key that the peer invalidated with this message. [`DataPath::revoke`] returns its
+        /// memory, with [`Revoked::Now`].
         invalidated: Option<Key>,
     },
     /// A work request ended (every failed one, and every signalled one).
@@ -309,32 +309,32 @@ pub enum Event {
         queue_pair: QueuePairId,
         /// The poster's token.
         token: u64,
-        /// How it ended.
+        /// Its result.
         result: Result<(), WorkError>,
-        /// The memory that was posted.
+        /// The posted memory.
         local: Slices,
     },
-    /// A revocation that answered [`Revoked::Later`] took effect.
+    /// A revocation with the result [`Revoked::Later`] took effect.
     Revoked {
         /// The queue pair.
         queue_pair: QueuePairId,
-        /// The dead key.
+        /// The revoked key.
         key: Key,
         /// Its memory.
         local: Slices,
     },
-    /// The connection ended. All posted work was flushed before this event (signalled or not,
-    /// flushed work requests are reported; posted receives are dropped), all keys are dead, and
-    /// no other event follows for this queue pair.
+    /// The connection ended. All posted work was flushed before this event (flushed work requests
+    /// are reported, signalled or not; posted receives are dropped), all keys are revoked, and no
+    /// other event follows for this queue pair.
     Disconnected {
-        /// The queue pair, dead now.
+        /// The queue pair, now ended.
         queue_pair: QueuePairId,
-        /// Why.
+        /// The reason.
         reason: Ended,
     },
 }
 
-/// How to answer or make a connection request.
+/// Parameters of answering or making a connection request.
 #[derive(Clone, Debug)]
 pub struct ConnectParameters {
     /// Limits of the queue pair.
@@ -343,17 +343,17 @@ pub struct ConnectParameters {
     pub private_data: PrivateData,
 }
 
-/// In which directions Sends may invalidate a key of their receiver's.
+/// The directions in which Sends may invalidate a key of their receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Invalidation {
-    /// Our Sends may invalidate keys of the peer's ([`Operation::Send`]).
+    /// Our Sends may invalidate keys of the peer ([`Operation::Send`]).
     pub sends: bool,
     /// The peer's Sends may invalidate keys of ours ([`Event::Received`]).
     pub receives: bool,
 }
 
 impl Invalidation {
-    /// In both.
+    /// Both.
     pub const BOTH: Self = Self {
         sends: true,
         receives: true,

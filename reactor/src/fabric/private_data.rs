@@ -2,12 +2,12 @@
 
 use std::ops::Deref;
 
-/// Most bytes of private data that a connection request or answer may carry to the application
+/// The most bytes of private data that a connection request or answer may carry for the application
 /// (RFC 6581 section 6: 512 less the four bytes of connection data).
 pub const PRIVATE_DATA_MAX: usize = 508;
 
-/// Private data of a connection request or answer: at most [`PRIVATE_DATA_MAX`] bytes, on the
-/// heap, since events of the data path are moved around far more often than connections are made.
+/// Private data of a connection request or answer: at most [`PRIVATE_DATA_MAX`] bytes, on the heap,
+/// since events of the data path are moved far more often than connections are made.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PrivateData(Box<[u8]>);
 

@@ -1,13 +1,12 @@
-//! What a provider does, in two faces: the data path and the control path.
+//! The two traits of a provider: the data path and the control path.
 //!
-//! The methods are divided by how often they run. [`DataPath`] has what runs for each call or in
-//! each turn of a reactor; its calls are to be resolved at compile time, so programs hold a
-//! provider's own type or [`AnyProvider`](super::AnyProvider). [`ControlPath`] has what runs for
-//! each connection, listener or report, where a call through a table of methods costs nothing that
-//! matters.
+//! The methods are divided by frequency. [`DataPath`] has those called for each call or in each
+//! turn of a reactor; they are to be resolved at compile time, so programs use a provider's own
+//! type or [`AnyProvider`](super::AnyProvider). [`ControlPath`] has those called for each
+//! connection, listener or report, where dynamic dispatch is cheap enough.
 //!
-//! No method has a default: what stands for several providers, or before one, passes every method
-//! on, and the compiler finds the one that was forgotten.
+//! No method has a default: types that forward to other providers implement every method, and the
+//! compiler finds a missing one.
 
 use std::io;
 use std::net::SocketAddr;
@@ -23,40 +22,40 @@ use super::{
 #[cfg(doc)]
 use super::{Operation, SLICES_MAX, WorkError, chain};
 
-/// Queue pairs in use: what runs for each call or in each turn.
+/// Queue pairs in use: operations for each call or in each turn.
 ///
 /// It is polled, never blocks, and allocates nothing in the steady state.
 pub trait DataPath {
-    /// Most slices that one RDMA Read of this queue pair may fill, over its own work request and
-    /// those that continue it ([`Operation::ReadMore`]). [`chain::transfer`] cuts by it.
+    /// The most slices that one RDMA Read of this queue pair may fill, including those of its
+    /// continuations ([`Operation::ReadMore`]). [`chain::transfer`] observes it.
     fn read_slices(&self, queue_pair: QueuePairId) -> usize;
 
-    /// Send queue entries free for a chain: [`QueuePairLimits::send_depth`] of them when all that
-    /// was posted is over. Unsignalled ones come free as well, soon after they are over.
+    /// Free send queue entries for a chain: [`QueuePairLimits::send_depth`] of them when all posted
+    /// work is complete. Unsignalled ones become free as well, soon after their completion.
     fn send_room(&self, queue_pair: QueuePairId) -> usize;
 
     /// A descriptor that becomes readable when [`DataPath::poll`] has work, for adaptive
     /// reactors; `None` if the provider has to be polled.
     fn wake_descriptor(&self) -> Option<RawFd>;
 
-    /// The next instant at which [`DataPath::poll`] has a deadline to act on.
+    /// The next deadline of [`DataPath::poll`].
     fn next_deadline(&self) -> Option<Instant>;
 
     /// Posts one receive. Messages fill receives in the order posted.
     ///
     /// # Errors
-    /// The receive queue is full, or the queue pair is closed. The buffer comes back.
+    /// The receive queue is full, or the queue pair is closed. The buffer is returned.
     fn post_receive(
         &mut self,
         queue_pair: QueuePairId,
         buffer: Buffer,
     ) -> Result<(), (PostError, Buffer)>;
 
-    /// Posts a chain: all of `chain` or nothing. On success `chain` is left empty (its allocation
-    /// is the caller's to reuse). Work leaves at the next [`DataPath::flush`].
+    /// Posts a chain: all of `chain` or nothing. On success `chain` is left empty (the caller may
+    /// reuse its allocation). Work is sent at the next [`DataPath::flush`].
     ///
     /// # Errors
-    /// The send queue has no room for all of it, or the queue pair is closed.
+    /// The send queue has no space for all of it, or the queue pair is closed.
     fn post(
         &mut self,
         queue_pair: QueuePairId,
@@ -66,8 +65,8 @@ pub trait DataPath {
     /// Exposes memory to the peer of one queue pair.
     ///
     /// # Errors
-    /// No exposure is free, the memory cannot be put under one key, or the queue pair is closed.
-    /// The memory comes back.
+    /// No exposure is free, the memory cannot be registered under one key, or the queue pair is
+    /// closed. The memory is returned.
     #[allow(clippy::result_large_err)] // The memory comes back by value; boxing would allocate.
     fn expose(
         &mut self,
@@ -79,37 +78,35 @@ pub trait DataPath {
     /// Ends an exposure.
     fn revoke(&mut self, queue_pair: QueuePairId, key: Key) -> Revoked;
 
-    /// Advances everything that can advance and appends what happened, at most `events` spare
-    /// capacity's worth, so that a steady loop does not allocate. Returns the amount of work done
-    /// (0: idle).
+    /// Advances all work and appends events, at most the spare capacity of `events`, so that a
+    /// steady loop does not allocate. Returns the amount of work done (0: idle).
     fn poll(&mut self, now: Instant, events: &mut Vec<Event>) -> usize;
 
-    /// Hands what was posted since the last flush to the network: one doorbell or one gathered
-    /// write per queue pair. Returns the amount of work done.
+    /// Sends everything posted since the last flush: one doorbell or one gathered write per queue
+    /// pair. Returns the amount of work done.
     fn flush(&mut self, now: Instant) -> usize;
 
-    /// Called when a reactor is about to sleep on [`DataPath::wake_descriptor`]: from here on
-    /// until the next poll, work makes it readable. False if there is work already, so that the
-    /// reactor stays awake.
+    /// Called before a reactor sleeps on [`DataPath::wake_descriptor`]: until the next poll, work
+    /// makes it readable. False if there is work already, so that the reactor stays awake.
     fn arm(&mut self) -> bool;
 }
 
-/// Listeners, the beginning and the end of connections, and what is reported of them.
+/// Listeners, start and end of connections, and reports.
 pub trait ControlPath {
     /// A short word for logs and metrics: `iwarp`, `verbs`, `loopback`.
     fn name(&self) -> &'static str;
 
-    /// Whether Sends may invalidate keys, on all devices that connections may be on.
+    /// Whether Sends may invalidate keys, on all devices that connections may use.
     fn remote_invalidation(&self) -> Invalidation;
 
-    /// Most slices that one key may cover ([`DataPath::expose`]), at most [`SLICES_MAX`]. Devices
-    /// know keys of one range of addresses only; their memory in pieces takes a key for each.
+    /// The most slices that one key may cover ([`DataPath::expose`]), at most [`SLICES_MAX`].
+    /// Devices have keys for one range of addresses only; memory in pieces needs a key for each.
     fn exposure_slices(&self) -> usize;
 
     /// The address that a listener is bound to (with the port that the system chose for port 0).
     fn listener_address(&self, listener: ListenerId) -> Option<SocketAddr>;
 
-    /// A second handle on a listener's socket, for a provider that shall take the listener over
+    /// A second handle on a listener's socket, for a provider that takes the listener over
     /// ([`ControlPath::listen_on`]).
     ///
     /// # Errors
@@ -117,18 +114,18 @@ pub trait ControlPath {
     /// ([`io::ErrorKind::Unsupported`]).
     fn listener_socket(&self, listener: ListenerId) -> io::Result<OwnedFd>;
 
-    /// Connections there are in any state, those included that the application does not know of
-    /// yet or any more.
+    /// Connections in any state, including those that the application does not know yet or any
+    /// more.
     fn connections(&self) -> usize;
 
-    /// Our address and port of a connection, where the provider knows them.
+    /// Our address and port of a connection, if the provider knows them.
     fn local_address(&self, queue_pair: QueuePairId) -> Option<SocketAddr>;
 
-    /// The name of the device that a connection is on, where the fabric has devices.
+    /// The name of a connection's device, if the fabric has devices.
     fn device_name(&self, queue_pair: QueuePairId) -> Option<String>;
 
-    /// Starts to listen. With `hand_over` every new connection is reported as
-    /// [`Event::Incoming`] for the service to place; without, this provider keeps it.
+    /// Starts listening. With `hand_over` every new connection is reported as [`Event::Incoming`]
+    /// for the service to place; without, this provider keeps it.
     ///
     /// # Errors
     /// The address cannot be used.
@@ -139,11 +136,11 @@ pub trait ControlPath {
         hand_over: bool,
     ) -> io::Result<ListenerId>;
 
-    /// Listens on a socket that listens already: connections that nobody has accepted yet come
-    /// here once the other provider has stopped.
+    /// Listens on a socket that already listens: connections not accepted yet arrive here once the
+    /// other provider has stopped.
     ///
     /// # Errors
-    /// The system cannot watch the socket, or the fabric has no sockets
+    /// The system cannot poll the socket, or the fabric has no sockets
     /// ([`io::ErrorKind::Unsupported`]).
     fn listen_on(
         &mut self,
@@ -152,21 +149,20 @@ pub trait ControlPath {
         hand_over: bool,
     ) -> io::Result<ListenerId>;
 
-    /// Gives the connections that a listener accepts from now on other limits, where the fabric
-    /// can.
+    /// Changes the limits of connections that a listener accepts from now on, if the fabric can.
     fn limit_listener(&mut self, listener: ListenerId, limits: QueuePairLimits);
 
-    /// Stops to listen. Connections made through the listener live on.
+    /// Stops listening. Connections made through the listener continue.
     fn stop_listening(&mut self, listener: ListenerId);
 
-    /// Takes over a connection that arrived at another reactor's listener.
+    /// Adopts a connection that arrived at another reactor's listener.
     ///
     /// # Errors
     /// The connection arrived at another kind of provider, there are too many connections, or the
-    /// system cannot watch it. The connection is ended then.
+    /// system cannot poll it. The connection is then ended.
     fn adopt(&mut self, incoming: Incoming, now: Instant) -> Result<(), AdoptError>;
 
-    /// Begins to connect. The outcome comes as [`Event::Established`], [`Event::Rejected`] or
+    /// Starts connecting. The outcome is [`Event::Established`], [`Event::Rejected`] or
     /// [`Event::Disconnected`]. Receives may be posted at once.
     ///
     /// # Errors
@@ -181,35 +177,35 @@ pub trait ControlPath {
     /// Accepts a connection request. [`Event::Established`] follows.
     ///
     /// # Errors
-    /// The request is no more ([`PostError::Closed`]).
+    /// The request does not exist any more ([`PostError::Closed`]).
     fn accept(
         &mut self,
         queue_pair: QueuePairId,
         parameters: ConnectParameters,
     ) -> Result<(), PostError>;
 
-    /// Rejects a connection request. The queue pair is dead at once.
+    /// Rejects a connection request. The queue pair ends at once.
     fn reject(&mut self, queue_pair: QueuePairId, private_data: &[u8]);
 
-    /// Lets a queue pair have more receives posted than it was made for, where the fabric can.
+    /// Permits more posted receives for a queue pair than when it was made, if the fabric can.
     fn deepen_receives(&mut self, queue_pair: QueuePairId, receive_depth: u32);
 
-    /// Keeps RDMA Reads of ours that are open at once at or below `reads`, a number that the peer
-    /// has given outside of the connection's setup (RFC 5666 section 6.2), and at or below the
-    /// depth that the setup gave. Later calls may raise or lower it; Reads that are open already
-    /// stay so. With zero, Reads that are not open end with [`WorkError::NoReads`].
+    /// Limits the number of our concurrent RDMA Reads to `reads`, a number that the peer has
+    /// announced outside of the connection's setup (RFC 5666 section 6.2), and to the depth from
+    /// the setup. Later calls may raise or lower it; open Reads are not affected. With zero, Reads
+    /// that are not open end with [`WorkError::NoReads`].
     fn limit_reads(&mut self, queue_pair: QueuePairId, reads: u16);
 
-    /// Closes in order: what is posted is sent, then the connection ends with
-    /// [`Event::Disconnected`], at the latest after the provider's own deadline.
+    /// Closes in order: posted work is sent, then the connection ends with [`Event::Disconnected`],
+    /// at the latest at the provider's own timeout.
     fn close(&mut self, queue_pair: QueuePairId);
 
     /// Ends a connection at once; posted work is flushed. [`Event::Disconnected`] follows.
     fn abort(&mut self, queue_pair: QueuePairId);
 }
 
-/// All queue pairs of one fabric on one reactor, with both faces. Not `Send`: it lives and dies on
-/// its core.
+/// All queue pairs of one fabric on one reactor, with both traits. Not `Send`: it stays on its
+/// core.
 pub trait Provider: DataPath + ControlPath {}
 
 impl<P: DataPath + ControlPath + ?Sized> Provider for P {}

@@ -1,12 +1,11 @@
 //! The order in which a provider serves its connections.
 //!
-//! Connections that have something to do wait in a [`ServiceQueue`], which the provider walks once
-//! in each turn. Clients (addresses) have equal parts of a turn, however many connections they
-//! have: an equal part of the events that can be reported, and a number of bytes. A client that has
-//! used more bytes than that, as its last message was long, owes the rest to its next round
-//! (deficit round robin). The connections of one client take turns: none is served again before
-//! all others that waited have been. Where there are more clients than a turn can serve well, a
-//! round goes on for several turns.
+//! Connections with work wait in a [`ServiceQueue`], which the provider processes once in each
+//! turn. Clients (addresses) have equal parts of a turn, however many connections they have: an
+//! equal part of the events that can be reported, and a number of bytes. A client that exceeds its
+//! bytes with a long message pays for it in its next round (deficit round robin). The connections
+//! of one client take turns: none is served again before all others that waited. With more clients
+//! than a turn can serve well, a round lasts several turns.
 
 use std::cell::Cell;
 use std::collections::{HashMap, VecDeque};
@@ -15,26 +14,26 @@ use std::rc::Rc;
 
 use super::QueuePairId;
 
-/// Events that a client has at least in a round, and a connection when it is served: what is done
-/// once in a turn, or once for a connection, has to pay.
+/// The fewest events of a client in a round, and of a connection when it is served, to amortize the
+/// fixed cost of a turn or connection.
 const EVENTS_MIN: usize = 32;
 
-/// Bytes that a connection has at least when it is served.
+/// The fewest bytes of a connection when it is served.
 const BYTES_MIN: usize = 256 << 10;
 
-/// Clients at which those without connections are swept out of the table.
+/// The number of clients at which those without connections are removed from the table.
 const SWEEP_AT: usize = 16;
 
-/// What one client has used of its part of a round.
+/// The use of one client's part of a round.
 #[derive(Debug)]
 pub(super) struct ServiceAccount {
     /// Its connections in the queue.
     queued: Cell<u32>,
-    /// The round that the others are of.
+    /// The round of the other fields.
     round: Cell<u64>,
-    /// Events that it may still have.
+    /// Events left.
     events: Cell<usize>,
-    /// Bytes that it may still move; below zero it owes them to its next round.
+    /// Bytes left; if negative, a debt to its next round.
     bytes: Cell<isize>,
 }
 
@@ -50,7 +49,7 @@ pub(super) struct QueuedConnection {
 pub(super) struct ServiceAllowance {
     /// Events to report.
     pub(super) events: usize,
-    /// Bytes to move; the last step may move some more.
+    /// Bytes to move; the last step may exceed this.
     pub(super) bytes: usize,
 }
 
@@ -66,20 +65,20 @@ pub(super) struct ServiceUse {
 /// Connections that wait to be served.
 #[derive(Debug)]
 pub(super) struct ServiceQueue {
-    /// In the order in which they are looked at.
+    /// In the order of service.
     waiting: VecDeque<QueuedConnection>,
-    /// Looked at in this turn, while their client had used its part.
+    /// Visited in this turn, when their client had used its part.
     skipped: Vec<QueuedConnection>,
-    /// Served in this turn, and not done.
+    /// Served in this turn, with work left.
     served: Vec<QueuedConnection>,
     accounts: HashMap<IpAddr, Rc<ServiceAccount>>,
     sweep_at: usize,
     /// Clients with connections in the queue.
     clients: usize,
     round: u64,
-    /// The round began in an earlier turn, which had no room for all.
+    /// The round began in an earlier turn, which could not serve all.
     goes_on: bool,
-    /// Events that this turn has room for.
+    /// Events that fit into this turn.
     room: usize,
     /// Events of one client in this round.
     share: usize,
@@ -88,7 +87,7 @@ pub(super) struct ServiceQueue {
 }
 
 impl ServiceQueue {
-    /// An empty one, where each client moves about `quantum` bytes in a round.
+    /// An empty queue, where each client moves about `quantum` bytes in a round.
     pub(super) fn new(quantum: usize) -> Self {
         Self {
             waiting: VecDeque::new(),
@@ -126,7 +125,7 @@ impl ServiceQueue {
         Rc::clone(account)
     }
 
-    /// Connections that wait.
+    /// Waiting connections.
     pub(super) fn len(&self) -> usize {
         self.waiting.len()
     }
@@ -136,7 +135,7 @@ impl ServiceQueue {
         self.waiting.is_empty()
     }
 
-    /// Puts a connection behind all others. It must not be in the queue.
+    /// Appends a connection. It must not be in the queue.
     pub(super) fn push(&mut self, id: QueuePairId, account: &Rc<ServiceAccount>) {
         let queued = account.queued.get();
         self.clients += usize::from(queued == 0);
@@ -147,7 +146,7 @@ impl ServiceQueue {
         });
     }
 
-    /// Begins a turn that has room for so many events.
+    /// Begins a turn with space for this number of events.
     pub(super) fn begin(&mut self, room: usize) {
         self.room = room;
         if !self.goes_on {
@@ -163,8 +162,8 @@ impl ServiceQueue {
         };
     }
 
-    /// Takes out the next connection whose client has something left of its part. It is to be
-    /// returned with [`ServiceQueue::served`].
+    /// Removes the next connection whose client has some of its part left. It is to be returned
+    /// with [`ServiceQueue::served`].
     pub(super) fn next(&mut self) -> Option<(QueuedConnection, ServiceAllowance)> {
         loop {
             while let Some(next) = self.waiting.pop_front() {
@@ -173,7 +172,7 @@ impl ServiceQueue {
                     None => self.skipped.push(next),
                 }
             }
-            // What is left of an old round must not leave the turn empty.
+            // The rest of an old round must not leave the turn empty.
             if !std::mem::take(&mut self.goes_on) || self.skipped.is_empty() {
                 return None;
             }
@@ -204,13 +203,13 @@ impl ServiceQueue {
         })
     }
 
-    /// Charges a client for its connection, which waits behind all others if it `stays`.
+    /// Charges a client for its connection, which is appended if it `stays`.
     pub(super) fn served(&mut self, connection: QueuedConnection, used: ServiceUse, stays: bool) {
         let account = &connection.account;
         account
             .events
             .set(account.events.get().saturating_sub(used.events));
-        // No debt is so high that the next round would not pay it.
+        // A debt never exceeds what the next round pays.
         let least = 1 - self.quantum.cast_signed();
         let bytes = account.bytes.get().saturating_sub_unsigned(used.bytes);
         account.bytes.set(bytes.max(least));
@@ -240,7 +239,7 @@ mod tests {
     const ROOM: usize = 256;
     const QUANTUM: usize = 1 << 20;
 
-    /// A queue and the events that its connections have for it: by client, by connection.
+    /// A queue and the pending events: by client, by connection.
     struct Provider {
         queue: ServiceQueue,
         clients: Vec<Vec<Pending>>,
@@ -249,11 +248,11 @@ mod tests {
     #[derive(Clone, Copy)]
     struct Pending {
         events: usize,
-        /// Bytes moved by a step, and steps wanted.
+        /// Bytes moved by a step, and steps pending.
         step: usize,
     }
 
-    /// What clients got in a turn: events and bytes of each connection.
+    /// The service of clients in a turn: events and bytes of each connection.
     type Got = Vec<Vec<ServiceUse>>;
 
     impl Provider {
@@ -269,7 +268,7 @@ mod tests {
             Self { queue, clients }
         }
 
-        /// Serves as a provider does. What a connection has never runs out.
+        /// Serves like a provider. The work of a connection never runs out.
         fn turn(&mut self) -> Got {
             let mut got: Got = self
                 .clients

@@ -1,8 +1,8 @@
-//! Tasks of one core: a slab of pinned futures of one type, polled when they were woken.
+//! Tasks of one core: a slab of pinned futures of one type, polled after they were woken.
 //!
-//! Places are made as they are needed, up to the set's capacity, and kept: spawning, waking,
-//! polling and ending allocate nothing after that. Wakers work from any thread and ring the
-//! reactor's [`crate::Alarm`].
+//! Slots are created on demand, up to the set's capacity, and kept: spawning, waking, polling and
+//! ending allocate nothing after that. Wakers work from any thread and ring the reactor's
+//! [`crate::Alarm`].
 
 mod ready;
 mod set;

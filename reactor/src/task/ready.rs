@@ -1,4 +1,4 @@
-//! Which tasks were woken: a bitmap with a summary, set from any thread.
+//! The set of woken tasks: a bitmap with a summary, set from any thread.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -41,11 +41,11 @@ impl ReadySet {
         }
     }
 
-    /// Takes all marks that stand now, in order of index, and hands them out. Marks that are set
-    /// meanwhile stay for the next pass, unless their word is still to come.
+    /// Takes all current marks, in order of index, and passes them on. Marks set in the meantime
+    /// stay for the next pass, unless their word is still to come.
     pub fn take(&self, mut each: impl FnMut(usize)) {
         for (place, summary) in self.summary.iter().enumerate() {
-            // The plain load keeps an idle pass from taking the cache line for itself.
+            // The plain load avoids taking the cache line exclusively in an idle pass.
             if summary.load(SeqCst) == 0 {
                 continue;
             }
@@ -67,7 +67,7 @@ fn ones(mut word: u64) -> impl Iterator<Item = usize> {
     })
 }
 
-/// Wakes the task in one place of a set.
+/// Wakes the task in one slot of a set.
 pub(super) struct PlaceWaker {
     pub ready: Arc<ReadySet>,
     pub index: usize,

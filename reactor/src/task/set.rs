@@ -12,22 +12,22 @@ use std::thread;
 use super::ready::{PlaceWaker, ReadySet};
 use crate::alarm::Alarm;
 
-/// Names one task of one set; not used again for another.
+/// Identifies one task of one set; never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TaskId {
-    /// The place in the set, below its capacity.
+    /// The slot in the set, below its capacity.
     pub index: u32,
-    /// Distinguishes the users of one place over time.
+    /// Distinguishes the users of one slot over time.
     pub generation: u32,
 }
 
 /// The end of a task.
 #[derive(Debug)]
 pub struct TaskEnd<O> {
-    /// Which one.
+    /// The task.
     pub task: TaskId,
-    /// What it returned, or the payload of its panic: then whatever it served is in doubt, and its
-    /// owner ends that.
+    /// Its result, or the payload of its panic: then its owner ends what it served, whose state is
+    /// unknown.
     pub outcome: thread::Result<O>,
 }
 
@@ -46,7 +46,7 @@ struct TaskPlace<F> {
 }
 
 impl<F: Future> TaskSet<F> {
-    /// A set of at most `capacity` tasks. Wakers ring `alarm`, which a reactor that sleeps needs.
+    /// A set of at most `capacity` tasks. Wakers ring `alarm`, for reactors that sleep.
     ///
     /// # Panics
     /// If `capacity` does not fit 32 bits.
@@ -63,7 +63,7 @@ impl<F: Future> TaskSet<F> {
     /// Adds a task; the next [`TaskSet::run`] polls it.
     ///
     /// # Errors
-    /// Gives the future back when the set is full.
+    /// Returns the future if the set is full.
     pub fn spawn(&mut self, future: F) -> Result<TaskId, F> {
         let index = match self.free.pop() {
             Some(index) => index as usize,
@@ -89,8 +89,8 @@ impl<F: Future> TaskSet<F> {
         Ok(place.id(index))
     }
 
-    /// Polls every task that was woken, once, and appends those that ended. Returns the number of
-    /// polls. Tasks woken meanwhile are polled by the next run at the latest.
+    /// Polls every woken task, once, and appends those that ended. Returns the number of polls.
+    /// Tasks woken in the meantime are polled by the next run at the latest.
     pub fn run(&mut self, ended: &mut Vec<TaskEnd<F::Output>>) -> usize {
         let Self {
             places,
@@ -103,8 +103,8 @@ impl<F: Future> TaskSet<F> {
         polls
     }
 
-    /// Polls one task at once, woken or not: for a caller that has just given it work and wants it
-    /// done while both are in the core's cache. False if the task has ended before.
+    /// Polls one task at once, woken or not: for a caller that has just given it work while both
+    /// are in the core's cache. False if the task has ended before.
     pub fn run_one(&mut self, task: TaskId, ended: &mut Vec<TaskEnd<F::Output>>) -> bool {
         let index = task.index as usize;
         let known = self.places.get(index);
@@ -112,7 +112,7 @@ impl<F: Future> TaskSet<F> {
             && poll_place(&mut self.places, &mut self.free, index, ended)
     }
 
-    /// Has the next run poll a task, as if what it waits for had come: to see that it will not.
+    /// Makes the next run poll a task, so that it can observe that its wait was cancelled.
     pub fn wake(&self, task: TaskId) {
         let known = self.places.get(task.index as usize);
         if known.is_some_and(|place| place.generation == task.generation) {
@@ -120,9 +120,9 @@ impl<F: Future> TaskSet<F> {
         }
     }
 
-    /// Drops a task wherever it waits. False if it has ended already.
+    /// Drops a task at any point. False if it has ended already.
     ///
-    /// A panic of its destructor is contained and lost.
+    /// A panic of its destructor is caught and ignored.
     pub fn cancel(&mut self, task: TaskId) -> bool {
         let Some(place) = self.places.get_mut(task.index as usize) else {
             return false;
@@ -151,7 +151,7 @@ impl<F: Future> TaskSet<F> {
     }
 }
 
-/// Polls the task of a place, and clears the place if it ends. False if there is no task.
+/// Polls the task of a slot, and clears the slot if it ends. False if there is no task.
 fn poll_place<F: Future>(
     places: &mut [TaskPlace<F>],
     free: &mut Vec<u32>,
@@ -173,11 +173,12 @@ fn poll_place<F: Future>(
 }
 
 impl<F: Future> TaskPlace<F> {
-    /// `None` if there is no task to poll: late wakers of an earlier one may still call.
+    /// `None` if there is no task to poll: late wakers of an earlier one may still be called.
     fn poll(&mut self) -> Option<thread::Result<Poll<F::Output>>> {
         let future = self.future.as_mut().as_pin_mut()?;
         let mut context = Context::from_waker(&self.waker);
-        // After a panic the future is dropped unpolled, so its broken state is not seen again.
+        // After a panic the future is dropped without another poll, so its broken state is not
+        // observed.
         Some(catch_unwind(AssertUnwindSafe(|| future.poll(&mut context))))
     }
 

@@ -16,35 +16,35 @@ use crate::call::TransportKind;
 pub struct ClientShare {
     pub(super) record: Arc<ClientRecord>,
     pub(super) connections: Cell<u32>,
-    /// Receives that its connections hold.
+    /// Receives held by its connections.
     pub(super) held: Cell<u32>,
-    /// Receives that its connections wish for.
+    /// Receives requested by its connections.
     pub(super) demand: Cell<u32>,
-    /// The same when shares were counted last.
+    /// The same when shares were last computed.
     pub(super) counted: Cell<u32>,
-    /// Its calls that are not answered yet.
+    /// Its unanswered calls.
     pub(super) in_service: Cell<u32>,
     /// Its calls that have a task, by transport.
     serving: [Cell<u32>; TransportKind::COUNT],
     pub(super) active: Cell<bool>,
-    /// When it was last heard of.
+    /// When it was last active.
     pub(super) used: Cell<Instant>,
     /// Receives that it may hold.
     pub(super) share: Cell<u32>,
     /// Receives that each of its connections may hold.
     pub(super) connection_share: Cell<u32>,
-    /// Before its own limit.
+    /// The gate of its own limit.
     pub(super) gate: Gate,
     /// Its calls that wait at a gate.
     pub(super) waiting: Cell<u32>,
-    /// Its calls that should wait at the latest gate to use the rate there.
+    /// The number of its calls that should wait at the latest gate to use the rate there.
     pub(super) window: Cell<u32>,
     pub(super) window_cause: Cell<Cause>,
     /// Its TCP connections.
     pub(super) tcp: Cell<u32>,
     /// Bytes of its TCP records that wait or are being served.
     record_bytes: Cell<usize>,
-    /// Buffers that its calls hold, from when they are taken until the fabric has let go of them.
+    /// Buffers held by its calls, from their allocation until the fabric has released them.
     pub(super) memory: Rc<MemoryShare>,
 }
 
@@ -80,37 +80,37 @@ impl ClientShare {
         &self.record
     }
 
-    /// Receives that its connections hold on this reactor.
+    /// Receives held by its connections on this reactor.
     #[must_use]
     pub fn held(&self) -> u32 {
         self.held.get()
     }
 
-    /// Receives that it may hold on this reactor, as counted last.
+    /// Receives that it may hold on this reactor, as last computed.
     #[must_use]
     pub fn share(&self) -> u32 {
         self.share.get()
     }
 
-    /// Calls that wait for their time at a limit.
+    /// Calls that wait for a limit.
     #[must_use]
     pub fn waiting(&self) -> u32 {
         self.waiting.get()
     }
 
-    /// What its calls hold of the reactor's memory.
+    /// Memory of the reactor held by its calls.
     #[must_use]
     pub fn memory(&self) -> &Rc<MemoryShare> {
         &self.memory
     }
 
-    /// Whether it has connections of any kind.
+    /// Whether it has connections of any transport.
     pub(super) fn is_here(&self) -> bool {
         self.connections.get() > 0 || self.tcp.get() > 0
     }
 
-    /// Calls that each of its connections needs to use the rate of the limit that holds it up, if
-    /// one does: those that do not wait, and enough that do.
+    /// Calls that each of its connections needs to use the rate of the limit that throttles it, if
+    /// any: those that do not wait, and enough that do.
     #[must_use]
     pub fn window(&self) -> Option<(u32, Cause)> {
         let waiting = self.waiting.get();
@@ -123,31 +123,32 @@ impl ClientShare {
         Some((each, self.window_cause.get()))
     }
 
-    /// Notes receives taken or given back.
+    /// Records receives acquired or released.
     pub(crate) fn note_held(&self, before: u32, after: u32) {
         self.held.set(self.held.get() + after - before);
     }
 
-    /// Notes a change of what one of its connections wishes for. Returns whether that is more in
-    /// all than when shares were counted last: a wish that goes up and down changes nothing.
+    /// Records a change of the receives requested by one of its connections. Returns whether the
+    /// sum exceeds that of the last computation of shares: a request that goes up and down changes
+    /// nothing.
     pub(super) fn note_demand(&self, before: u32, after: u32) -> bool {
         let demand = self.demand.get() + after - before;
         self.demand.set(demand);
         demand > self.counted.get()
     }
 
-    /// Its calls by a transport that have a task.
+    /// Its calls with a task, by transport.
     pub(super) fn serving(&self, transport: TransportKind) -> u32 {
         self.serving[transport as usize].get()
     }
 
-    /// Notes that a call has got a task.
+    /// Records that a call has a task.
     pub(crate) fn begin(&self, transport: TransportKind) {
         let serving = &self.serving[transport as usize];
         serving.set(serving.get() + 1);
     }
 
-    /// Notes that a call has left its task.
+    /// Records that a call has left its task.
     pub(crate) fn end(&self, transport: TransportKind) {
         let serving = &self.serving[transport as usize];
         serving.set(serving.get() - 1);
@@ -158,12 +159,12 @@ impl ClientShare {
         self.record_bytes.get()
     }
 
-    /// Notes that a TCP record of so many bytes is held.
+    /// Records that a TCP record of this size is held.
     pub(crate) fn hold_record(&self, bytes: usize) {
         self.record_bytes.set(self.record_bytes.get() + bytes);
     }
 
-    /// Notes that a TCP record of so many bytes is held no longer.
+    /// Records that a TCP record of this size is released.
     pub(crate) fn release_record(&self, bytes: usize) {
         self.record_bytes.set(self.record_bytes.get() - bytes);
     }

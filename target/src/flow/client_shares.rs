@@ -1,4 +1,4 @@
-//! The clients of one reactor, and what of its memory is whose.
+//! The clients of one reactor, and their shares of its memory.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -16,16 +16,17 @@ use super::{Cause, ClientShare, ClientTable, FlowCounters, InFlightPeak, TaskLim
 use crate::call::{Broken, TransportKind};
 use crate::exports::ExportId;
 
-/// Receives may take half of the buffers of their class; replies and newcomers have the other.
+/// Receives may take half of the buffers of their class; the other half is for replies and new
+/// clients.
 pub(crate) const RECEIVES_PART: u64 = 2;
 
 /// A client without calls for this long is no longer active: its share goes to the others.
 const ACTIVE_FOR: Duration = Duration::from_secs(1);
 
-/// Time between two looks at who is active.
+/// The interval of recounting active clients.
 const RECOUNT_AFTER: Duration = Duration::from_millis(100);
 
-/// A client without connections is remembered for this long, so that coming back is no way around
+/// A client without connections is remembered for this long, so that reconnecting does not reset
 /// its limit.
 const REMEMBERED_FOR: Duration = Duration::from_secs(60);
 
@@ -47,18 +48,18 @@ struct Inner {
     shares: RefCell<HashMap<IpAddr, Rc<ClientShare>>>,
     exports: RefCell<HashMap<ExportId, Rc<Gate>>>,
     claims: RefCell<Vec<Claim>>,
-    /// Clients that are active.
+    /// The number of active clients.
     active: Cell<u32>,
     /// Buffers of each class that the calls of one client may hold.
     holds: [Cell<u32>; 3],
     /// Active clients with connections, by transport.
     sharers: [Cell<u32>; TransportKind::COUNT],
-    /// Buffers of the receive class that there are and that could be.
+    /// Buffers of the receive class, existing and possible.
     total: Cell<u64>,
-    /// Somebody came, left or became active since the last count.
+    /// A client was added, removed or became active since the last count.
     stale: Cell<bool>,
     epoch: Cell<u64>,
-    /// When to count again at the latest.
+    /// The latest time of the next count.
     recount_at: Cell<Instant>,
 }
 
@@ -109,7 +110,7 @@ impl Flow {
         &self.inner.clients
     }
 
-    /// What it has done.
+    /// Its counters.
     #[must_use]
     pub fn counters(&self) -> &Arc<FlowCounters> {
         &self.inner.counters
@@ -129,9 +130,9 @@ impl Flow {
         Rc::clone(client)
     }
 
-    /// Takes a connection of a client in, unless its share has no room for the first receives of so
-    /// many. What its other connections hold beyond that does not matter: one of them may be dead
-    /// without anybody having noticed, and its client comes back by the new one.
+    /// Adds a connection of a client, unless its share cannot hold the first receives of all its
+    /// connections. Receives of other connections beyond that are not counted: one of them may be
+    /// dead without being detected yet, and the new one its replacement.
     #[must_use]
     pub fn join(&self, address: IpAddr) -> Option<Rc<ClientShare>> {
         let client = self.client(address);
@@ -148,8 +149,8 @@ impl Flow {
         Some(client)
     }
 
-    /// Calls in service that wait for a limit or for their client's share of buffers, by client;
-    /// only clients with any.
+    /// Calls that wait for a limit or for their client's share of buffers, by client; only clients
+    /// with any.
     #[must_use]
     pub fn waiting(&self) -> Vec<(IpAddr, u32)> {
         let shares = self.inner.shares.borrow();
@@ -160,7 +161,7 @@ impl Flow {
         waiting.filter(|&(_, waiting)| waiting > 0).collect()
     }
 
-    /// What a connection of a client uses from here on.
+    /// The usage counters of a connection of a client.
     #[must_use]
     pub fn usage(&self, client: &ClientShare) -> Usage {
         Usage::new(&client.record, self.inner.reactor)
@@ -172,7 +173,7 @@ impl Flow {
         client.record.slot(self.inner.reactor).add_throttled(time);
     }
 
-    /// Lets a connection of a client go, and its calls that wait at a gate.
+    /// Removes a connection of a client, and its calls that wait at a gate.
     pub fn leave(&self, client: &ClientShare) {
         self.set_connections(client, client.connections.get() - 1);
         client.gate.changed();
@@ -190,16 +191,15 @@ impl Flow {
         inner.stale.set(true);
     }
 
-    /// Notes a change of the receives that one of a client's connections wishes for. Shares are
-    /// counted again before the next one is asked for, so nobody takes what it did not wish for
-    /// when they were counted.
+    /// Records a change of the receives requested by one of a client's connections. Shares are
+    /// computed again before the next one is used, so that none is based on old requests.
     pub fn note_demand(&self, client: &ClientShare, before: u32, after: u32) {
         if client.note_demand(before, after) {
             self.inner.stale.set(true);
         }
     }
 
-    /// Notes a call of a client.
+    /// Records a call of a client.
     pub fn called(&self, client: &ClientShare) {
         let now = self.inner.clock.now();
         client.used.set(now);
@@ -211,7 +211,7 @@ impl Flow {
         }
     }
 
-    /// Notes that a call of a client is over.
+    /// Records the end of a call of a client.
     pub fn ended(&self, client: &ClientShare) {
         client.in_service.set(client.in_service.get() - 1);
         self.inner.counters.used.sub(1);
@@ -228,7 +228,8 @@ impl Flow {
         inner.counters.used_peak.set(u64::from(peak));
     }
 
-    /// When [`publish_peak`](Self::publish_peak) has less to publish if no call comes.
+    /// The next time at which [`publish_peak`](Self::publish_peak) publishes a lower value without
+    /// new calls.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {
         let counters = &self.inner.counters;
@@ -243,7 +244,7 @@ impl Flow {
         client.connection_share.get()
     }
 
-    /// How short memory is.
+    /// The shortage of memory.
     #[must_use]
     pub fn pressure(&self) -> Pressure {
         let class = self.inner.gauges.class(self.inner.receive_class);
@@ -267,10 +268,10 @@ impl Flow {
         self.inner.clients.has_limited_exports()
     }
 
-    /// Waits until the limits of a client and of an export let a call begin that moves `bytes`.
+    /// Waits until the limits of a client and of an export permit a call that moves `bytes`.
     ///
     /// # Errors
-    /// The call `is_over` before its time has come.
+    /// The call `is_over` before it may begin.
     pub async fn pass(
         &self,
         client: &ClientShare,
@@ -279,7 +280,7 @@ impl Flow {
         is_over: impl Fn() -> bool,
     ) -> Result<(), Broken> {
         client.used.set(self.inner.clock.now());
-        // Where clients come by TCP only, nobody else looks for those that have gone.
+        // If clients use TCP only, no other code removes those that have left.
         self.recount();
         if !client.gate.is_open() {
             let cause = Cause::ClientLimit;
@@ -306,7 +307,7 @@ impl Flow {
     ) -> Result<(), Broken> {
         let inner = &*self.inner;
         let sharers = match cause {
-            // Each of its connections is told of the same calls that wait.
+            // Each of its connections reports the same waiting calls.
             Cause::ExportLimit => inner.active.get().max(1),
             _ => client.record.reactors().max(1),
         };
@@ -330,7 +331,7 @@ impl Flow {
         Rc::clone(gate)
     }
 
-    /// Lets calls that wait see that limits have changed ([`ClientTable::set_limits`]).
+    /// Notifies waiting calls that limits have changed ([`ClientTable::set_limits`]).
     pub fn limits_changed(&self) {
         for client in self.inner.shares.borrow().values() {
             client.gate.changed();
@@ -342,7 +343,7 @@ impl Flow {
         exports.retain(|_, gate| !gate.is_open());
     }
 
-    /// Takes a TCP connection of a client in.
+    /// Adds a TCP connection of a client.
     pub(crate) fn join_tcp(&self, address: IpAddr) -> Rc<ClientShare> {
         let client = self.client(address);
         client.tcp.set(client.tcp.get() + 1);
@@ -352,14 +353,14 @@ impl Flow {
         client
     }
 
-    /// Lets a TCP connection of a client go.
+    /// Removes a TCP connection of a client.
     pub(crate) fn leave_tcp(&self, client: &ClientShare) {
         client.tcp.set(client.tcp.get() - 1);
         client.record.slot(self.inner.reactor).tcp.sub(1);
         self.inner.stale.set(true);
     }
 
-    /// Notes a call of a client by TCP.
+    /// Records a call of a client over TCP.
     pub(crate) fn called_by_tcp(&self, client: &ClientShare) {
         client.used.set(self.inner.clock.now());
         if !client.active.replace(true) {
@@ -367,7 +368,7 @@ impl Flow {
         }
     }
 
-    /// The time of the turn, for those who wait for memory.
+    /// The clock of the reactor, for waiting for memory.
     pub(crate) fn clock(&self) -> &Clock {
         &self.inner.clock
     }
@@ -376,20 +377,21 @@ impl Flow {
         &self.inner.pool
     }
 
-    /// Whether one more call of this client may be served beside `served` calls of all clients.
+    /// Whether one more call of this client may be served in addition to `served` calls of all
+    /// clients.
     #[must_use]
     pub fn may_serve(&self, client: &ClientShare, limits: &TaskLimits, served: usize) -> bool {
         let sharers = self.inner.sharers[limits.transport as usize].get();
         limits.allow(sharers, client.serving(limits.transport), served)
     }
 
-    /// A client's part of what calls by TCP have in all. As much is left for one who comes next.
+    /// A client's part of a limit of calls over TCP. One part is reserved for the next client.
     pub(crate) fn tcp_part(&self, all: usize) -> usize {
         let sharers = self.inner.sharers[TransportKind::Tcp as usize].get();
         (all / (sharers as usize + 1)).max(1)
     }
 
-    /// Counts again who is active, if that may have changed.
+    /// Recounts active clients, if they may have changed.
     pub(super) fn recount(&self) {
         let inner = &*self.inner;
         let changed = inner.stale.get() || inner.epoch.get() != inner.clients.epoch();
@@ -438,14 +440,14 @@ impl Flow {
         inner.active.set(active);
         inner.sharers[TransportKind::Rdma as usize].set(active);
         inner.sharers[TransportKind::Tcp as usize].set(by_tcp);
-        // As with receives, one share is left for who comes next.
+        // As with receives, one share is reserved for the next client.
         let part = |all: u64, sharers: u64| {
             let part = u32::try_from(all / (sharers + 1)).unwrap_or(u32::MAX);
             part.max(1)
         };
         for (class, holds) in Class::ALL.into_iter().zip(&inner.holds) {
             let all = inner.pool.attainable(class);
-            // Receives have a part of their class, and shares of their own.
+            // Receives have a part of their class, and their own shares.
             let receives = if class == inner.receive_class {
                 all / RECEIVES_PART
             } else {
@@ -465,7 +467,7 @@ impl Flow {
 }
 
 impl Inner {
-    /// Lets a client hold as much memory as every client may.
+    /// Sets a client's limit of memory to that of every client.
     fn bound_memory(&self, client: &ClientShare) {
         for (class, most) in Class::ALL.into_iter().zip(&self.holds) {
             client.memory.set_most(class, most.get());

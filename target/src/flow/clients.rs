@@ -1,4 +1,4 @@
-//! Who the clients are: of the whole process, by address.
+//! The clients of the whole process, by address.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -23,13 +23,13 @@ pub struct ClientTable {
 #[derive(Debug)]
 struct Inner {
     reactors: usize,
-    /// When time began, for rates.
+    /// The origin of time, for rates.
     origin: Origin,
-    /// Whether there is any limit at all, of a client or an export.
+    /// Whether there is any limit, of a client or an export.
     limited: AtomicBool,
     /// Whether there is any limit of an export.
     exports_limited: AtomicBool,
-    /// Changes whenever a client comes to a reactor or leaves it.
+    /// Changes whenever a client is added to a reactor or removed from it.
     epoch: AtomicU64,
     /// The identifier of the next connection.
     next_connection: AtomicU64,
@@ -39,20 +39,20 @@ struct Inner {
 #[derive(Debug, Default)]
 struct Table {
     clients: HashMap<IpAddr, Arc<ClientRecord>>,
-    /// Entries at which those whose clients have gone are swept out.
+    /// The number of entries at which those without holders are removed.
     sweep_at: usize,
-    /// What the calls of those came to.
+    /// The totals of removed clients.
     gone: Totals,
     limits: Vec<ClientLimit>,
     exports: HashMap<ExportId, Arc<Limit>>,
 }
 
-/// A limit that each client of some networks has to itself.
+/// A limit for each client of some networks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientLimit {
-    /// Whose limit it is.
+    /// The networks.
     pub networks: Vec<IpNet>,
-    /// The most that each of them gets.
+    /// The limit of each client.
     pub rates: Rates,
 }
 
@@ -61,12 +61,12 @@ pub struct ClientLimit {
 pub struct ClientRecord {
     address: IpAddr,
     limit: Arc<Limit>,
-    /// What it has and has had on each reactor, at least one. Only that reactor writes.
+    /// Its usage on each reactor, at least one. Written by that reactor only.
     pub(super) slots: Box<[CoreBlock<ClientSlot>]>,
 }
 
 impl ClientTable {
-    /// None yet, for a process with so many reactors.
+    /// An empty table, for a process with this number of reactors.
     #[must_use]
     pub fn new(reactors: usize) -> Self {
         Self {
@@ -103,14 +103,14 @@ impl ClientTable {
         client
     }
 
-    /// An identifier for a connection: unique in the process, and small enough for every
-    /// language's numbers.
+    /// An identifier for a connection: unique in the process, and small enough for the numbers of
+    /// every language.
     pub(crate) fn new_connection(&self) -> u64 {
         self.inner.next_connection.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Who the clients are and what they have used. Waits for no reactor, and lets none wait but
-    /// those to which a connection comes meanwhile.
+    /// The clients and their usage. Waits for no reactor, and delays only reactors that add a
+    /// connection at the same time.
     #[must_use]
     pub fn usage(&self) -> ClientsUsage {
         let mut table = self.lock();
@@ -128,9 +128,9 @@ impl ClientTable {
         Arc::clone(self.lock().exports.entry(export).or_default())
     }
 
-    /// Puts other limits in place of all there are: for each client that of the first entry with a
-    /// network of its, and for each export its own. In force for calls that come from here on;
-    /// calls that wait see it once their reactor has been told ([`super::Flow::limits_changed`]).
+    /// Replaces all limits: for each client by that of the first entry with a network of the
+    /// client, and for each export by its own. They apply to calls from now on; waiting calls
+    /// observe them after [`super::Flow::limits_changed`] of their reactor.
     pub fn set_limits(
         &self,
         clients: &[ClientLimit],
@@ -150,7 +150,7 @@ impl ClientTable {
         for (export, rates) in new {
             table.exports.entry(export).or_default().set(rates, now);
         }
-        // What has no limit and is waited at nowhere need not be known.
+        // Exports without a limit and without waiters are removed.
         table
             .exports
             .retain(|_, limit| !limit.is_unlimited() || Arc::strong_count(limit) > 1);
@@ -162,7 +162,7 @@ impl ClientTable {
         inner.limited.store(exports || clients, Ordering::Relaxed);
     }
 
-    /// Calls that wait at the limit of an export, on all reactors.
+    /// Calls that wait for the limit of an export, on all reactors.
     #[must_use]
     pub fn export_waiting(&self, export: ExportId) -> u32 {
         let table = self.lock();
@@ -172,7 +172,7 @@ impl ClientTable {
             .map_or(0, |limit| limit.waiting())
     }
 
-    /// Whether there is any limit at all.
+    /// Whether there is any limit.
     pub(super) fn is_limited(&self) -> bool {
         self.inner.limited.load(Ordering::Relaxed)
     }
@@ -186,7 +186,7 @@ impl ClientTable {
         self.inner.origin
     }
 
-    /// Changes whenever a client comes to a reactor or leaves it.
+    /// Changes whenever a client is added to a reactor or removed from it.
     pub(super) fn epoch(&self) -> u64 {
         self.inner.epoch.load(Ordering::Relaxed)
     }
@@ -200,8 +200,8 @@ impl ClientTable {
 }
 
 impl Table {
-    /// Forgets clients that nobody holds any more, but for what their calls came to. New holders
-    /// come by the table only, which is locked.
+    /// Removes clients without holders, keeping their totals. New holders come through the table
+    /// only, which is locked.
     fn sweep(&mut self) {
         let gone = &mut self.gone;
         self.clients.retain(|_, client| match Arc::get_mut(client) {
@@ -235,14 +235,14 @@ impl ClientRecord {
         &self.limit
     }
 
-    /// Reactors that it has RDMA connections on.
+    /// The number of reactors with RDMA connections of it.
     #[must_use]
     pub fn reactors(&self) -> u32 {
         let on = self.slots.iter().filter(|slot| slot.rdma.get() > 0);
         u32::try_from(on.count()).unwrap_or(u32::MAX)
     }
 
-    /// Notes how many RDMA connections it has on a reactor.
+    /// Sets the number of its RDMA connections on a reactor.
     pub(super) fn set_connections(&self, clients: &ClientTable, reactor: usize, count: u32) {
         let rdma = &self.slot(reactor).rdma;
         let before = rdma.get();

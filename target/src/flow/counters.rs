@@ -1,11 +1,11 @@
-//! What flow control has done on one reactor. The reactor writes, any thread may read.
+//! Counters of flow control on one reactor. The reactor writes, any thread may read.
 
 use std::time::Duration;
 
 use millrace_primitives::{Counter, Gauge};
 use millrace_wire::rpcrdma::Version;
 
-/// Why a client got less than it asked for, or later.
+/// Why a client got less than requested, or later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
     /// The limit of the client.
@@ -16,7 +16,7 @@ pub enum Cause {
     Share,
     /// The reactor's memory is short.
     PoolPressure,
-    /// Memory is advertised for read-chunk replies that await RDMA_DONE.
+    /// Memory is advertised for read-chunk replies that wait for RDMA_DONE.
     Exposures,
 }
 
@@ -30,7 +30,7 @@ impl Cause {
         Self::Exposures,
     ];
 
-    /// The word for it in metrics.
+    /// The name in metrics.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -52,15 +52,15 @@ pub const VERSIONS: [Version; 2] = [Version::One, Version::Two];
 pub struct FlowCounters {
     /// Credits announced last, over all connections.
     pub granted: Gauge,
-    /// Credits that clients wish for, over all connections.
+    /// Credits that clients request, over all connections.
     pub requested: Gauge,
-    /// Calls that are not answered yet.
+    /// Unanswered calls.
     pub used: Gauge,
     /// The most of them at once in the latest one to two seconds.
     pub used_peak: Gauge,
-    /// Replies held back now for want of credits.
+    /// Replies withheld now for lack of credits.
     pub withheld: Gauge,
-    /// Replies that were held back.
+    /// Replies that were withheld.
     pub withheld_total: Counter,
     /// Clients with connections.
     pub clients: Gauge,
@@ -70,12 +70,12 @@ pub struct FlowCounters {
     pub backlog: Gauge,
     /// Calls that panicked, and ended their connections.
     pub panics: Counter,
-    /// Connections turned away because their client holds its share already, or because no
-    /// buffers are free for them.
+    /// Connections refused because their client has reached its share, or because no buffers are
+    /// free for them.
     pub turned_away: Counter,
     /// Connections ended because their clients answered RDMA Reads too slowly.
     pub stuck_reads: Counter,
-    /// Connections ended because their clients took what was sent to them too slowly.
+    /// Connections ended because their clients received data too slowly.
     pub stuck_sends: Counter,
     /// Connections by the version of their latest call.
     versions: [Gauge; VERSIONS.len()],
@@ -92,30 +92,30 @@ impl FlowCounters {
         }
     }
 
-    /// Connections whose latest call was of each of [`VERSIONS`].
+    /// Connections by the version of their latest call, as in [`VERSIONS`].
     #[must_use]
     pub fn versions(&self) -> [u64; VERSIONS.len()] {
         [0, 1].map(|at| self.versions[at].get())
     }
 
-    /// Counts time that calls or replies had to wait, for a cause.
+    /// Adds time that calls or replies had to wait, by cause.
     pub fn add_throttled(&self, cause: Cause, time: Duration) {
         let nanoseconds = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         self.throttled[cause as usize].add(nanoseconds);
     }
 
-    /// Time that calls and replies had to wait, for a cause.
+    /// Time that calls and replies had to wait, by cause.
     #[must_use]
     pub fn throttled(&self, cause: Cause) -> Duration {
         Duration::from_nanos(self.throttled[cause as usize].get())
     }
 
-    /// Counts a grant that was lowered for a cause.
+    /// Counts a reduced grant, by cause.
     pub fn add_cut(&self, cause: Cause) {
         self.cuts[cause as usize].add(1);
     }
 
-    /// Grants that were lowered for a cause.
+    /// Reduced grants, by cause.
     #[must_use]
     pub fn cuts(&self, cause: Cause) -> u64 {
         self.cuts[cause as usize].get()

@@ -1,9 +1,9 @@
-//! Where calls of limited clients and exports wait for their time.
+//! Queues of calls of limited clients and exports.
 //!
-//! A call reserves its time when it is at the head of its line, so a rate that is changed meanwhile
-//! holds for all who wait. Calls without data have a line of their own: they wait for the rate of
-//! calls, but never behind bulk data. Calls whose connection has ended leave their line without a
-//! share of the rate: their client sends them again, and would wait behind them.
+//! A call reserves its time when it is first in its queue, so a changed rate applies to all
+//! waiters. Calls without data have a queue of their own: they wait for the rate of calls, but
+//! never behind bulk data. Calls whose connection has ended leave their queue without using the
+//! rate: their client repeats them, and would wait behind them.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -18,18 +18,18 @@ use millrace_reactor::Clock;
 use super::rate::Limit;
 use crate::call::Broken;
 
-/// Calls that wait for so long a time at the limit's rate are enough to use it: while they wait,
-/// others can come.
+/// Waiting calls worth this much time at the limit's rate are enough to use it fully, while others
+/// arrive.
 const WINDOW: u64 = super::rate::BURST;
 
-/// The lines before one limit, on one reactor.
+/// The queues of one limit, on one reactor.
 pub struct Gate {
     limit: Arc<Limit>,
     bulk: TurnQueue,
     control: TurnQueue,
 }
 
-/// The time of rates: nanoseconds since an origin that all reactors share.
+/// The time of rates: nanoseconds since an origin shared by all reactors.
 #[derive(Clone, Copy, Debug)]
 pub struct Origin(pub Instant);
 
@@ -46,7 +46,7 @@ impl Origin {
 }
 
 impl Gate {
-    /// Before a limit, with nobody in line.
+    /// The gate of a limit, with empty queues.
     pub fn new(limit: Arc<Limit>) -> Self {
         Self {
             limit,
@@ -55,33 +55,33 @@ impl Gate {
         }
     }
 
-    /// Whether nobody has to wait here.
+    /// Whether no call has to wait here.
     pub fn is_open(&self) -> bool {
         self.limit.is_unlimited() && self.is_empty()
     }
 
-    /// Whether nobody waits.
+    /// Whether no call waits.
     pub fn is_empty(&self) -> bool {
         self.bulk.is_empty() && self.control.is_empty()
     }
 
-    /// Calls that use the whole rate when so many wait, if all are like one that moves `bytes`.
+    /// The number of waiting calls that use the whole rate, if all are like one that moves `bytes`.
     pub fn window(&self, bytes: u64) -> u32 {
         let calls = WINDOW / self.limit.cost(bytes).max(1);
         u32::try_from(calls).unwrap_or(u32::MAX).max(1)
     }
 
-    /// Lets those who wait see that the limit has changed, or that their calls are over.
+    /// Notifies waiters that the limit has changed, or that their calls may be over.
     pub fn changed(&self) {
         self.bulk.wake();
         self.control.wake();
     }
 
-    /// Waits for the time of a call that moves `bytes`; counted in `waiting` if it has to. Whether
-    /// it `is_over` is asked after [`Gate::changed`], and before it takes time of others.
+    /// Waits for the time of a call that moves `bytes`; counted in `waiting` while it waits.
+    /// `is_over` is evaluated after [`Gate::changed`], and before the call uses the rate.
     ///
     /// # Errors
-    /// It is over: nobody waits for the call any more. It has used nothing of the limit.
+    /// The call is over: its result is not needed. It has used nothing of the limit.
     pub async fn pass(
         &self,
         clock: &Clock,
@@ -131,11 +131,11 @@ impl Gate {
     }
 }
 
-/// One of those that are counted in a cell, until dropped.
+/// Increments a counter until dropped.
 pub struct Counted<'a>(&'a Cell<u32>);
 
 impl<'a> Counted<'a> {
-    /// One more.
+    /// Increments it.
     pub fn new(count: &'a Cell<u32>) -> Self {
         count.set(count.get() + 1);
         Self(count)

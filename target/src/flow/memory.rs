@@ -1,4 +1,4 @@
-//! Serving a call on behalf of its client, whose share of memory it uses.
+//! Serving of calls with memory charged to their clients.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -11,12 +11,12 @@ use millrace_reactor::Sleep;
 use super::{Cause, Flow};
 use crate::rpc::ConnectionRef;
 
-/// A call waits no longer for memory. A client whose connections let go of what was sent to them
-/// has some back in far less; those that do not are ended earlier.
+/// The timeout of waiting for memory. A client whose connections complete what was sent to them
+/// gets memory back far sooner; connections that do not are ended earlier.
 pub const MEMORY_WAIT: Duration = Duration::from_secs(45);
 
-/// Serves a call: whatever memory is taken while it is polled is charged to its connection's
-/// account, and waiting for memory has an end.
+/// Serves a call: memory acquired while it is polled is charged to its connection's account, and
+/// waiting for memory has a timeout.
 #[must_use = "futures do nothing unless polled"]
 pub struct Charged<'a, F> {
     flow: &'a Flow,
@@ -32,7 +32,7 @@ struct WaitForMemory {
 }
 
 impl Flow {
-    /// Serves a call of a connection on behalf of its client.
+    /// Serves a call of a connection, charged to its client.
     pub fn charged<'a, F: Future>(
         &'a self,
         connection: &'a ConnectionRef,
@@ -89,7 +89,7 @@ impl<F: Future> Future for Charged<'_, F> {
                 this.end_wait();
             }
             match waits {
-                // The new deadline has to be polled, or nothing wakes the call then.
+                // The new deadline must be polled, or nothing wakes the call.
                 Some(kind) if polled.is_pending() && this.waiting.is_none() => {
                     this.begin_wait(kind);
                     if let Some(waiting) = &mut this.waiting

@@ -1,18 +1,18 @@
-//! Credit-based flow control: who may have how many calls outstanding, hold how much memory, and go
-//! how fast.
+//! Credit-based flow control: limits of outstanding calls, memory and rates of clients.
 //!
-//! * [`policy`] is pure: what is known goes in, a grant comes out, or that a reply is held back.
-//! * [`ClientTable`] is of the whole process: a client is its address, however many connections it
-//!   has and wherever they are. [`Flow`] is one reactor's: it divides the reactor's memory for
-//!   receives among the clients that are active there ([`ClientShare`]).
+//! * [`policy`] is pure: its input is the current state, its output a grant, or that a reply is
+//!   withheld.
+//! * [`ClientTable`] is that of the whole process: a client is its address, with all its
+//!   connections on all reactors. [`Flow`] is one reactor's: it divides the reactor's memory for
+//!   receives among the clients active there ([`ClientShare`]).
 //!
-//! * Memory that serves a call is charged to its client until the fabric has let go of it
-//!   ([`Charged`]); a client that holds its share of a class waits in its own queue.
-//! * Limits are [`rate::Limit`]s that all reactors share; calls of who is limited wait at a gate
+//! * Memory of a call is charged to its client until the fabric has released it ([`Charged`]); a
+//!   client that has used its share of a class waits in its own queue.
+//! * Limits are [`rate::Limit`]s shared by all reactors; calls of a limited client wait at a gate
 //!   before they are executed, and the policy grants such a client what its rate can use.
 //!
-//! A call of who is not limited looks nothing up, takes no lock and allocates nothing here. The
-//! table of the process is locked when a connection comes and when limits change.
+//! A call of an unlimited client needs no look-up, lock or allocation here. The table of the
+//! process is locked for new connections and changes of limits.
 
 mod client_share;
 mod client_shares;

@@ -3,26 +3,26 @@
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-/// Time that a peak counts for.
+/// The period of a peak.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// The most calls in service at once within the latest period and the part of the present one that
-/// has passed: one to two seconds.
+/// The most calls in service at once within the previous period and the elapsed part of the current
+/// one: one to two seconds.
 ///
-/// A reactor answers most calls in the turn that finds them, one after the other. A count taken
+/// A reactor answers most calls in the turn in which it finds them, one after the other. A count
 /// between turns misses all of those. The calls of a turn are those in service when it began and
-/// those that came in it: that many credits are in use at its beginning.
+/// those that arrived in it: that many credits are in use at its beginning.
 #[derive(Debug)]
 pub(crate) struct InFlightPeak {
     /// The time of the turn of the latest call.
     turn: Cell<Instant>,
     /// The calls of that turn.
     in_turn: Cell<u32>,
-    /// When the present period ends.
+    /// When the current period ends.
     end: Cell<Instant>,
-    /// The most of the present period.
+    /// The most of the current period.
     most: Cell<u32>,
-    /// The most of the period before.
+    /// The most of the previous period.
     before: Cell<u32>,
 }
 
@@ -37,7 +37,7 @@ impl InFlightPeak {
         }
     }
 
-    /// Notes a call that came in the turn of time `now`, beside others that are `in_service`.
+    /// Records a call that arrived in the turn of time `now`, with `in_service` others.
     pub fn note(&self, now: Instant, in_service: u32) {
         if self.turn.replace(now) != now {
             self.in_turn.set(in_service);
@@ -60,7 +60,7 @@ impl InFlightPeak {
         self.end.set(now + PERIOD);
     }
 
-    /// The peak at time `now`, when `in_service` calls are in service.
+    /// The peak at time `now`, with `in_service` calls in service.
     pub fn most(&self, now: Instant, in_service: u32) -> u32 {
         let end = self.end.get();
         let peak = if now < end {
@@ -73,7 +73,7 @@ impl InFlightPeak {
         peak.max(in_service)
     }
 
-    /// When the peak falls next if no call comes.
+    /// When the peak decreases next without new calls.
     pub fn falls(&self, now: Instant) -> Instant {
         let end = self.end.get();
         if now < end { end } else { end + PERIOD }
@@ -86,7 +86,7 @@ mod tests {
 
     const STEP: Duration = Duration::from_millis(1);
 
-    /// As a reactor does it: each call is answered before the next one of the turn is looked at.
+    /// As in a reactor: each call is answered before the next one of the turn is processed.
     fn turn(peak: &InFlightPeak, now: Instant, calls: u32, in_service: u32) {
         for _ in 0..calls {
             peak.note(now, in_service);

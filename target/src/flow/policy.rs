@@ -1,25 +1,25 @@
-//! How many calls a client may have outstanding (RFC 5666 sections 3.3 and 11).
+//! The number of calls that a client may have outstanding (RFC 5666 sections 3.3 and 11).
 //!
-//! The policy is pure: what is known goes in; a grant and the receives that must be posted before
-//! it is announced come out, or that the reply is to be held back.
+//! The policy is pure: its input is the current state. Its output is a grant and the receives that
+//! must be posted before it is announced, or that the reply is withheld.
 
 use super::Cause;
 
-/// Receives kept posted beyond the grant: clients that count one differently around an error or
-/// a stray message must not lose their connection (conformance row OLD-11), as a Send that finds
-/// no receive ends it.
+/// Receives kept posted beyond the grant: clients that miscount by one around an error or a stray
+/// message must not lose their connection (conformance row OLD-11), as a Send without a receive
+/// ends it.
 pub const SPARE_RECEIVES: u32 = 2;
 
-/// Receives posted at accept. The first call may come at once, and old clients send more than one
+/// Receives posted at accept. The first call may arrive at once, and old clients send more than one
 /// before the first reply (conformance row OLD-09).
 pub const FIRST_RECEIVES: u32 = 1 + SPARE_RECEIVES;
 
-/// A cut of a grant is taken back in steps of this part of what is wished for, one with each
-/// reply: quick enough to be over within one round of calls or two, slow enough that what was short
-/// is not short again at once.
+/// After a cut, a grant recovers in steps of this fraction of the request, one with each reply:
+/// fast enough to take one or two rounds of calls, slow enough not to cause the shortage again at
+/// once.
 const RECOVERY_STEPS: u32 = 16;
 
-/// The memory is short when less than this part of it is free.
+/// Memory is short when less than this fraction of it is free.
 pub(crate) const SHORT_PART: u64 = 8;
 
 /// The state of the class of buffers that receives and replies come from.
@@ -29,7 +29,7 @@ pub struct Pressure {
     pub free: u64,
     /// Buffers that there are.
     pub total: u64,
-    /// Calls that wait for one.
+    /// Waiting calls.
     pub waiters: u64,
 }
 
@@ -41,8 +41,8 @@ impl Pressure {
         waiters: 0,
     };
 
-    /// Most credits while it is like that, for a client that would have `limit`: less in
-    /// proportion as less is free, and one once somebody waits.
+    /// The most credits in this state, for a client with `limit`: proportional to the free memory,
+    /// and one if calls wait.
     #[must_use]
     pub fn most(self, limit: u32) -> u32 {
         let short = self.total / SHORT_PART;
@@ -58,46 +58,45 @@ impl Pressure {
     }
 }
 
-/// What a grant depends on.
+/// The inputs of a grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Inputs {
-    /// The client's wish: the credit word of the call that is being answered.
+    /// The credits requested by the client: the credit word of the call being answered.
     pub wish: u32,
-    /// Most credits that the configuration grants to one connection, at least one.
+    /// The most credits that the configuration grants to one connection, at least one.
     pub most: u32,
-    /// Receives that the connection may have of its client's share of the reactor's memory.
+    /// Receives of the connection's part of its client's share of the reactor's memory.
     pub share: u32,
-    /// Calls that the client's rate can use, where a limit slows it down, and whose limit.
+    /// Calls that the client's rate can use, if a limit throttles it, and which limit.
     pub window: Option<(u32, Cause)>,
     /// The reactor's memory.
     pub pressure: Pressure,
-    /// What the latest [`Grant`] of this connection left, [`u32::MAX`] at first.
+    /// The ceiling of the latest [`Grant`] of this connection, [`u32::MAX`] at first.
     pub ceiling: u32,
-    /// Calls of this connection whose replies are still owed, without the one that is being
-    /// answered.
+    /// Unanswered calls of this connection, without the one being answered.
     pub owed: u32,
-    /// Replies of this connection that were sent and await RDMA_DONE.
+    /// Replies of this connection that were sent and wait for RDMA_DONE.
     pub exposures: u32,
 }
 
-/// What may be granted.
+/// A grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grant {
-    /// Most credits to announce, at least one.
+    /// The credits to announce, at least one.
     pub credits: u32,
-    /// Where cuts stand, for the connection's next reply.
+    /// The ceiling left by cuts, for the connection's next reply.
     pub ceiling: u32,
-    /// Why it is less than was wished for and configured.
+    /// Why it is less than requested and configured.
     pub cause: Option<Cause>,
 }
 
-/// What is to become of a reply.
+/// The decision on a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplyDecision {
-    /// It may leave.
+    /// It may be sent.
     Reply(Grant),
-    /// It is held back until an exposure ends: all credits are held by exposures, and this is the
-    /// last reply through which the client can learn of a new one.
+    /// It is withheld until an exposure ends: exposures hold all credits, and this is the last
+    /// reply that could announce a new one.
     Withhold,
 }
 
@@ -126,7 +125,7 @@ pub fn decide(inputs: &Inputs) -> ReplyDecision {
     );
     let credits = limit.min(ceiling);
     let cause = cause.filter(|_| credits < limit);
-    // A cut that nothing has left of is over.
+    // A cut without effect ends.
     let ceiling = if ceiling >= limit && bound > limit {
         u32::MAX
     } else {
@@ -141,21 +140,21 @@ pub fn decide(inputs: &Inputs) -> ReplyDecision {
     };
     match credits.checked_sub(inputs.exposures) {
         Some(0) | None if inputs.owed == 0 && inputs.exposures > 0 => ReplyDecision::Withhold,
-        // As a reply is owed yet, the client has used this one.
+        // As another reply is owed, the client has used this one.
         Some(0) | None => grant(1, Some(Cause::Exposures)),
         Some(left) if left < credits => grant(left, Some(Cause::Exposures)),
         Some(left) => grant(left, cause),
     }
 }
 
-/// Receives that should be posted, counting calls in service, before `credits` are announced.
-/// `dones` RDMA_DONE messages may come beside calls.
+/// Receives to be posted, counting calls in service, before `credits` are announced. `dones`
+/// RDMA_DONE messages may arrive in addition to calls.
 #[must_use]
 pub fn receives_for(credits: u32, dones: u32) -> u32 {
     credits.saturating_add(SPARE_RECEIVES).saturating_add(dones)
 }
 
-/// Most receives of a connection, for the depth of its receive queue.
+/// The most receives of a connection, for the depth of its receive queue.
 #[must_use]
 pub fn receives_most(most: u32, dones: u32) -> u32 {
     receives_for(most.max(1), dones)
@@ -168,15 +167,14 @@ pub fn announced(credits: u32, covered: u32, dones: u32) -> u32 {
     credits.min(covered).max(1)
 }
 
-/// What one client asks of a reactor's memory for receives.
+/// One client's claim to a reactor's memory for receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Claim {
     /// Receives it holds.
     pub held: u32,
-    /// Receives that its connections wish for.
+    /// Receives that its connections request.
     pub demand: u32,
-    /// Its weight, out of [`WEIGHT`]: less for a client that has connections on other reactors
-    /// too.
+    /// Its weight, out of [`WEIGHT`]: lower for a client with connections on other reactors too.
     pub weight: u32,
 }
 
@@ -184,7 +182,7 @@ pub struct Claim {
 pub const WEIGHT: u32 = 12;
 
 impl Claim {
-    /// What the client gets at a level.
+    /// The client's receives at a level.
     #[must_use]
     pub fn at(self, level: u32) -> u32 {
         let share = u64::from(level) * u64::from(self.weight) / u64::from(WEIGHT);
@@ -196,9 +194,9 @@ impl Claim {
     }
 }
 
-/// The highest level at which all claims fit into `budget` receives, with as much again for one
-/// who comes next. Who wishes for less leaves the rest to the others; who holds more than the level
-/// holds it until its next replies, so it counts with what it holds.
+/// The highest level at which all claims fit into `budget` receives, with the same reserved for the
+/// next client. A client that requests less leaves the rest to others; one that holds more than the
+/// level keeps it until its next replies, so it counts with what it holds.
 #[must_use]
 pub fn level(budget: u32, claims: &[Claim]) -> u32 {
     let fits = |level: u32| {

@@ -1,22 +1,21 @@
-//! Rates: how much may begin in a second.
+//! Rates: limits of calls or bytes per second.
 //!
 //! A [`Rate`] is the generic cell rate algorithm on one atomic: the time at which the next call may
-//! begin. Calls reserve their time in the order in which they come, on whatever core; a call that
-//! comes after a pause finds [`BURST`] worth of the rate unused and begins at once.
+//! begin. Calls reserve their time in order of arrival, on any core; after a pause, [`BURST`] worth
+//! of the rate is available at once.
 
 use std::sync::atomic::{
     AtomicU32, AtomicU64,
     Ordering::{Acquire, Relaxed, Release},
 };
 
-/// What a pause leaves for later, in nanoseconds of the rate: short enough that no interval that
-/// people look at sees more than the rate, and much longer than a turn of a reactor, so that waking
-/// up late costs nothing.
+/// The burst after a pause, in nanoseconds of the rate: so short that measured intervals do not
+/// exceed the rate, and much longer than a turn of a reactor, so that late wake-ups lose nothing.
 pub const BURST: u64 = 10_000_000;
 
 const SECOND: u128 = 1_000_000_000;
 
-/// So much in a second, of calls or of bytes. Any thread may change and use it, without locks.
+/// A limit per second, of calls or of bytes. Any thread may change and use it, without locks.
 #[derive(Debug, Default)]
 pub struct Rate {
     /// Zero: no limit.
@@ -26,20 +25,19 @@ pub struct Rate {
 }
 
 impl Rate {
-    /// Changes the rate; zero is none. What was reserved at the old rate beyond `now` counts no
-    /// more.
+    /// Changes the rate; zero is no limit. Reservations at the old rate beyond `now` are dropped.
     pub fn set(&self, per_second: u64, now: u64) {
         self.per_second.store(per_second, Relaxed);
         self.next.fetch_min(now, Relaxed);
     }
 
-    /// So much in a second; zero is no limit.
+    /// The rate per second; zero is no limit.
     #[must_use]
     pub fn per_second(&self) -> u64 {
         self.per_second.load(Relaxed)
     }
 
-    /// How long `amount` takes at this rate, in nanoseconds.
+    /// The time of `amount` at this rate, in nanoseconds.
     #[must_use]
     pub fn cost(&self, amount: u64) -> u64 {
         match self.per_second() {
@@ -50,7 +48,7 @@ impl Rate {
         }
     }
 
-    /// Reserves `amount`, and tells when it may begin: `now` or later.
+    /// Reserves `amount`, and returns when it may begin: `now` or later.
     #[must_use]
     pub fn reserve(&self, amount: u64, now: u64) -> u64 {
         let cost = self.cost(amount);
@@ -59,16 +57,16 @@ impl Rate {
         }
         let oldest = now.saturating_sub(BURST);
         let reserve = |next: u64| Some(next.max(oldest).saturating_add(cost));
-        // The closure gives a value always.
+        // The closure always returns a value.
         let next = self.next.fetch_update(Relaxed, Relaxed, reserve);
         next.unwrap_or_default().max(now)
     }
 
-    /// Gives back what was reserved for `amount` and is not used.
+    /// Returns an unused reservation for `amount`.
     fn give_back(&self, amount: u64) {
         let cost = self.cost(amount);
         let less = |next: u64| Some(next.saturating_sub(cost));
-        // The closure gives a value always.
+        // The closure always returns a value.
         let _ = self.next.fetch_update(Relaxed, Relaxed, less);
     }
 }
@@ -83,7 +81,7 @@ pub struct Rates {
 }
 
 impl Rates {
-    /// Whether it limits nothing.
+    /// Whether there is no limit.
     #[must_use]
     pub fn is_unlimited(&self) -> bool {
         self.iops.is_none() && self.bandwidth.is_none()
@@ -97,7 +95,7 @@ pub struct Limit {
     bytes: Rate,
     /// Changes with the rates.
     version: AtomicU32,
-    /// Calls that wait for their time, on all reactors.
+    /// Calls that wait, on all reactors.
     waiting: AtomicU32,
 }
 
@@ -112,19 +110,19 @@ impl Drop for Waiting<'_> {
 }
 
 impl Limit {
-    /// Changes the rates, in force at once.
+    /// Changes the rates at once.
     pub fn set(&self, rates: Rates, now: u64) {
         let before = (self.operations.per_second(), self.bytes.per_second());
         let after = (rates.iops.unwrap_or(0), rates.bandwidth.unwrap_or(0));
         if before != after {
             self.operations.set(after.0, now);
             self.bytes.set(after.1, now);
-            // Whoever sees this version sees the rates that came with it.
+            // A reader of this version sees the rates of it.
             self.version.fetch_add(1, Release);
         }
     }
 
-    /// Whether it limits nothing.
+    /// Whether there is no limit.
     #[must_use]
     pub fn is_unlimited(&self) -> bool {
         self.operations.per_second() == 0 && self.bytes.per_second() == 0
@@ -136,29 +134,28 @@ impl Limit {
         self.version.load(Acquire)
     }
 
-    /// Notes a call that has to wait.
+    /// Counts a call that has to wait.
     pub fn wait(&self) -> Waiting<'_> {
         self.waiting.fetch_add(1, Relaxed);
         Waiting(self)
     }
 
-    /// Calls that wait for their time, on all reactors.
+    /// Calls that wait, on all reactors.
     #[must_use]
     pub fn waiting(&self) -> u32 {
         self.waiting.load(Relaxed)
     }
 
-    /// Reserves a call that moves `bytes`, and tells when it may begin, in nanoseconds.
+    /// Reserves a call that moves `bytes`, and returns when it may begin, in nanoseconds.
     #[must_use]
     pub fn reserve(&self, bytes: u64, now: u64) -> u64 {
         let operation = self.operations.reserve(1, now);
         operation.max(self.bytes.reserve(bytes, now))
     }
 
-    /// Reserves a call that moves `bytes`, for a caller who may have to wait and may not want the
-    /// call any more then.
+    /// Reserves a call that moves `bytes`, for a caller that may cancel while it waits.
     pub fn book(&self, bytes: u64, now: u64) -> Booking<'_> {
-        // Before the rates are looked at: a change between the two is seen as one.
+        // Read before the rates, so that a change in between is detected.
         let version = self.version();
         Booking {
             limit: self,
@@ -169,14 +166,14 @@ impl Limit {
         }
     }
 
-    /// How long such a call takes at the rates, in nanoseconds.
+    /// The time of such a call at the rates, in nanoseconds.
     #[must_use]
     pub fn cost(&self, bytes: u64) -> u64 {
         self.operations.cost(1).max(self.bytes.cost(bytes))
     }
 }
 
-/// The time of a call. Dropped without [`Booking::begin`], it goes to those who come later.
+/// A reservation of a call. Dropped without [`Booking::begin`], it is returned for later ones.
 #[derive(Debug)]
 #[must_use = "what is not begun is given back"]
 pub struct Booking<'a> {
@@ -194,13 +191,13 @@ impl Booking<'_> {
         self.begins
     }
 
-    /// Whether the rates are those that it was made at: else it counts no more.
+    /// Whether the rates are those of the reservation: otherwise it is not valid.
     #[must_use]
     pub fn holds(&self) -> bool {
         self.limit.version() == self.version
     }
 
-    /// The call begins.
+    /// Starts the call.
     pub fn begin(mut self) {
         self.used = true;
     }
@@ -262,7 +259,7 @@ mod tests {
     }
 
     proptest! {
-        /// Over any time, no more begins than the rate, a burst and one call.
+        /// In any interval, no more begins than the rate, a burst and one call.
         #[test]
         fn the_rate_is_kept_over_every_interval(
             per_second in 1_u64..10_000_000_000,
@@ -291,7 +288,7 @@ mod tests {
             }
         }
 
-        /// Whoever always has a call at hand gets the whole rate.
+        /// A caller with calls always pending gets the whole rate.
         #[test]
         fn nothing_of_the_rate_is_lost_by_waking_up_late(
             per_second in 100_u64..1_000_000, late in 0_u64..5_000_000,

@@ -1,22 +1,22 @@
-//! How many calls of one transport are served side by side on one reactor.
+//! The number of calls of one transport served concurrently on one reactor.
 
 use crate::call::TransportKind;
 
-/// Bounds of the calls that have a task. Calls may wait long for a limit of their client or export,
-/// and those of several clients would have all tasks otherwise: shares grow smaller as clients
-/// come, but not what the first ones have by then. So some tasks are kept for clients of whose
-/// calls only a few are served.
+/// Limits of the calls with a task. Calls may wait long for a limit of their client or export, and
+/// those of several clients could take all tasks: shares shrink as clients are added, but earlier
+/// clients keep the tasks that they have. So some tasks are reserved for clients with only a few
+/// calls in service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TaskLimits {
     /// The transport.
     pub transport: TransportKind,
-    /// Tasks that are divided among the active clients; one part is left for who comes next.
+    /// Tasks divided among the active clients; one part is reserved for the next client.
     pub divided: u32,
-    /// Tasks that a client may have its whole part of.
+    /// Tasks up to which a client may use its whole part.
     pub common: usize,
     /// All tasks. Those beyond [`common`](Self::common) are for clients with a few calls.
     pub capacity: usize,
-    /// How many those are.
+    /// The number of such calls.
     pub few: u32,
 }
 
@@ -30,10 +30,10 @@ impl TaskLimits {
         few: 2,
     };
 
-    /// Whether one of so many active clients may have one more call served beside `own` calls of
-    /// its own and `served` calls of all clients.
+    /// Whether one of this many active clients may have one more call served in addition to `own`
+    /// calls of its own and `served` calls of all clients.
     pub(super) fn allow(&self, clients: u32, own: u32, served: usize) -> bool {
-        // A part of `divided` has room for it, without a division.
+        // Compares with a part of `divided`, without a division.
         let parts = u64::from(clients) + 1;
         let is_within = own == 0 || (u64::from(own) + 1) * parts <= u64::from(self.divided);
         is_within && (served < self.common || own < self.few)

@@ -1,8 +1,8 @@
-//! What clients and their connections have used. One reactor writes each number, any thread reads.
+//! Usage of clients and their connections. One reactor writes each number, any thread reads.
 //!
-//! A call is counted twice: for its connection ([`Usage`], which has a histogram of its own) and
-//! for its client, in the slot of the reactor that served it. Both are plain loads and stores; a
-//! scrape adds the slots up and asks no reactor.
+//! A call is counted twice: for its connection ([`Usage`], with its own histogram) and for its
+//! client, in the slot of the reactor that served it. Both are plain loads and stores; a scrape
+//! sums the slots and queries no reactor.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use millrace_primitives::{CoreBlock, Counter, Gauge, Histogram};
 use super::ClientRecord;
 use super::rate::Rates;
 
-/// What one client has and has had on one reactor.
+/// The usage of one client on one reactor.
 #[derive(Debug, Default)]
 pub(super) struct ClientSlot {
     /// Open RDMA connections.
@@ -22,7 +22,7 @@ pub(super) struct ClientSlot {
     pub tcp: Gauge,
     /// Credits announced last, over its connections.
     pub credits: Gauge,
-    /// Pool memory that its calls hold.
+    /// Pool memory held by its calls.
     pub memory: Arc<CoreBlock<Gauge>>,
     requests: Counter,
     bytes_read: Counter,
@@ -32,7 +32,7 @@ pub(super) struct ClientSlot {
 }
 
 impl ClientSlot {
-    /// Counts time that a call had to wait for a limit or for its client's share.
+    /// Adds time that a call had to wait for a limit or for its client's share.
     pub fn add_throttled(&self, time: Duration) {
         let nanoseconds = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         self.throttled.add(nanoseconds);
@@ -48,7 +48,7 @@ impl ClientSlot {
     }
 }
 
-/// What calls came to, of one client or of several.
+/// Totals of calls, of one client or of several.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     /// Calls answered.
@@ -62,7 +62,7 @@ pub struct Totals {
 }
 
 impl Totals {
-    /// Adds what others came to.
+    /// Adds other totals.
     pub fn add(&mut self, other: &Self) {
         self.requests += other.requests;
         self.bytes_read += other.bytes_read;
@@ -71,7 +71,7 @@ impl Totals {
     }
 }
 
-/// One client, over all its connections and reactors.
+/// One client, summed over its connections and reactors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientUsage {
     /// Its address.
@@ -80,9 +80,9 @@ pub struct ClientUsage {
     pub connections: u64,
     /// Credits granted now.
     pub credits: u64,
-    /// Bytes of pool buffers that its calls and their replies hold.
+    /// Bytes of pool buffers held by its calls and their replies.
     pub memory: u64,
-    /// What its calls came to since it came.
+    /// The totals since it connected.
     pub totals: Totals,
     /// Its limit.
     pub rates: Rates,
@@ -91,21 +91,21 @@ pub struct ClientUsage {
 /// All clients at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClientsUsage {
-    /// Those that are known, by address: with connections, or gone for no more than a minute or so.
+    /// The known ones, by address: with connections, or disconnected for about a minute at most.
     pub present: Vec<ClientUsage>,
-    /// The sums of all that have been forgotten. They only grow, and never by less than what
-    /// leaves `present`.
+    /// The totals of all removed clients. They only grow, and by at least the totals of clients
+    /// removed from `present`.
     pub gone: Totals,
 }
 
 impl ClientRecord {
-    /// What it has on a reactor.
+    /// Its slot of a reactor.
     pub(super) fn slot(&self, reactor: usize) -> &ClientSlot {
-        // There is always one; which is what `Clients::new` makes sure of.
+        // There is always at least one, as ensured by `Clients::new`.
         &self.slots[reactor.min(self.slots.len() - 1)]
     }
 
-    /// What its calls came to, on all reactors.
+    /// The totals of its calls, on all reactors.
     #[must_use]
     pub fn totals(&self) -> Totals {
         let mut totals = Totals::default();
@@ -128,7 +128,7 @@ impl ClientRecord {
     }
 }
 
-/// What one connection has used, which counts for its client as well. Written by its reactor only.
+/// The usage of one connection, which counts for its client as well. Written by its reactor only.
 #[derive(Debug)]
 pub struct Usage {
     client: Arc<ClientRecord>,
@@ -139,7 +139,7 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// Nothing yet, by a connection of a client on a reactor.
+    /// For a new connection of a client on a reactor.
     #[must_use]
     pub fn new(client: &Arc<ClientRecord>, reactor: usize) -> Self {
         Self {
@@ -155,14 +155,14 @@ impl Usage {
         self.client.slot(self.reactor)
     }
 
-    /// Counts calls that were answered, and how long each took.
+    /// Counts answered calls with their latency.
     pub fn answered(&self, took: Duration, calls: u64) {
         let nanoseconds = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         self.latency.observe_equal(nanoseconds, calls);
         self.slot().requests.add(calls);
     }
 
-    /// Counts file data that a call has moved, in bytes.
+    /// Adds file data moved by a call, in bytes.
     pub fn moved(&self, read: u32, written: u32) {
         if read > 0 {
             self.bytes_read.add(u64::from(read));
@@ -174,20 +174,20 @@ impl Usage {
         }
     }
 
-    /// Notes a change of the credits that the connection was granted.
+    /// Records a change of the credits granted to the connection.
     pub fn granted(&self, before: u32, after: u32) {
         let credits = &self.slot().credits;
         credits.add(u64::from(after));
         credits.sub(u64::from(before));
     }
 
-    /// How long its calls took; as many as were answered.
+    /// The latency of its answered calls.
     #[must_use]
     pub fn latency(&self) -> &Arc<Histogram> {
         &self.latency
     }
 
-    /// Bytes of file data that its calls have read and written.
+    /// Bytes of file data read and written by its calls.
     #[must_use]
     pub fn bytes(&self) -> (u64, u64) {
         (self.bytes_read.get(), self.bytes_written.get())
@@ -261,7 +261,7 @@ mod tests {
             let present = usage.present.iter().map(|client| client.totals.requests);
             (usage.gone.requests, present.sum::<u64>())
         };
-        // Enough for the table to be swept while nobody reads it.
+        // Enough to trigger removals while there are no readers.
         for round in 0..200_u32 {
             let usage = open(&clients, IpAddr::V4((round + 1).into()), 0);
             usage.answered(Duration::ZERO, 1);
@@ -272,7 +272,7 @@ mod tests {
         assert_eq!(sum(), (200, 1));
         close(kept);
         assert_eq!(sum(), (201, 0));
-        // Whoever comes back begins anew, and the sums go on.
+        // A client that returns starts at zero, and the sums continue.
         let back = open(&clients, FIRST, 0);
         back.answered(Duration::ZERO, 1);
         assert_eq!(sum(), (201, 1));

@@ -20,10 +20,10 @@ use super::settings::Inline;
 use super::shared::ResponderShared;
 use crate::call::{Broken, Limits, NO_CHUNKS, ReplyParts};
 
-/// Where the credit word stands (RFC 5666 section 4.1).
+/// The offset of the credit word (RFC 5666 section 4.1).
 const CREDITS_AT: usize = 8;
 
-/// What a reply to a call of this version and with these lists may take.
+/// The limits of a reply to a call of this version with these lists.
 pub fn limits(version: Version, lists: &Lists<'_>, inline: usize) -> Limits {
     let headroom = version.before_lists() + lists.reply_length();
     let reply_chunk = lists.reply.map_or(0, |chunk| clamp(chunk.total()));
@@ -43,15 +43,15 @@ fn clamp(bytes: u64) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
-/// Whether the handles of all segments of a call are like that.
+/// Whether a condition holds for the handles of all segments of a call.
 fn all_handles(lists: &Lists<'_>, mut are: impl FnMut(u32) -> bool) -> bool {
     lists.reads.iter().all(|entry| are(entry.segment.handle))
         && (lists.writes.iter()).all(|chunk| chunk.iter().all(|segment| are(segment.handle)))
         && (lists.reply).is_none_or(|chunk| chunk.iter().all(|segment| are(segment.handle)))
 }
 
-/// The one key that all segments of a call share, if they do. A key that only some share may be
-/// one that the client keeps for longer than this call, like Linux's pad segments.
+/// The one key shared by all segments of a call, if there is one. A key of only some segments may
+/// be one that the client keeps for longer than this call, like Linux's pad segments.
 pub(super) fn common_key(lists: &Lists<'_>) -> Option<Key> {
     let mut first = None;
     let is_common = all_handles(lists, |handle| *first.get_or_insert(handle) == handle);
@@ -59,8 +59,8 @@ pub(super) fn common_key(lists: &Lists<'_>) -> Option<Key> {
 }
 
 /// The key that the reply to a call invalidates at the client. In version two the call nominates it
-/// (version two draft section 5.2.3): no other may be taken, and one that is none of the call's is
-/// not. In version one private data allows it for all calls.
+/// (version two draft section 5.2.3): no other key may be invalidated, and it must be one of the
+/// call's. In version one private data permits it for all calls.
 fn invalidated(header: &Header<'_>, lists: &Lists<'_>, connection: &RdmaConnection) -> Option<Key> {
     if !connection.invalidates() {
         return None;
@@ -76,37 +76,38 @@ fn invalidated(header: &Header<'_>, lists: &Lists<'_>, connection: &RdmaConnecti
     }
 }
 
-/// A reply that is ready to leave, but for the credits it announces.
+/// A reply ready to be sent, except for the credits it announces.
 pub struct Prepared {
     pub(super) xid: u32,
-    /// The RDMA Writes that go before the Send.
+    /// The RDMA Writes before the Send.
     pub(super) chain: Vec<WorkRequest>,
-    /// What the Send carries. The header begins the first slice.
+    /// The slices of the Send. The header begins the first one.
     pub(super) send: Vec<Slice>,
-    /// Bytes that the chain writes.
+    /// Bytes written by the chain.
     pub(super) written: u64,
     pub(super) invalidate: Option<Key>,
     pub(super) long: bool,
     pub(super) follow_up: Option<FollowUp>,
 }
 
-/// How a reply travels: bulk data to its write chunk, if there is one, else in the message; the
-/// message inline if it fits, else in the reply chunk (RFC 5666 section 5.2).
+/// The layout of a reply: bulk data goes to its write chunk, if there is one, else into the
+/// message; the message is sent inline if it fits, else in the reply chunk (RFC 5666 section 5.2).
 pub struct ReplyLayout<'a> {
-    /// The write chunk of each bulk result that goes into one.
+    /// The write chunk of each bulk result, if it has one.
     targets: ArrayVec<Option<WriteChunk<'a>>, ITEMS_MAX>,
-    /// Results that go into the message, and the longest of their round-ups.
+    /// Bytes of results in the message, and of the longest of their round-ups.
     within: usize,
     pad_max: usize,
-    /// Bytes of the message with them.
+    /// The length of the message including them.
     length: usize,
     long: bool,
-    /// The data has to be moved into the message ([`flatten`]).
+    /// The data must be moved into the message ([`flatten`]).
     pub is_flat: bool,
 }
 
 impl<'a> ReplyLayout<'a> {
-    /// Of a reply to a call that began with these limits; `None` if the message fits nowhere.
+    /// The layout for a reply to a call that began with these limits; `None` if the message fits
+    /// nowhere.
     pub fn of(
         parts: &ReplyParts,
         header: &Header<'_>,
@@ -134,7 +135,7 @@ impl<'a> ReplyLayout<'a> {
         if long && length as u64 > lists.reply.map_or(0, |chunk| chunk.total()) {
             return None;
         }
-        // A gathered Send takes the message around the data, the data, and its round-up.
+        // A gathered Send has slices for the message around the data, the data, and its round-up.
         let is_flat = within > 0 && !long && parts.slices.len() + 2 * within + 1 > SLICES_MAX;
         if !is_flat && parts.message.end + pad_max > parts.buffer.len() {
             return None;
@@ -149,8 +150,8 @@ impl<'a> ReplyLayout<'a> {
         })
     }
 
-    /// Encodes the header and lists the work requests of a reply. It is put where it stays: moving
-    /// it costs as much as making it.
+    /// Encodes the header and lists the work requests of a reply. It is made in place: moving it
+    /// costs as much as making it.
     pub fn prepare<S>(
         &self,
         shared: &ResponderShared<S>,
@@ -265,7 +266,7 @@ impl Prepared {
             signalled: false,
         });
         if let Some(last) = self.chain.last_mut() {
-            // Filled where it stands: a list of slices is large to move.
+            // Filled in place: a list of slices is expensive to move.
             last.local.extend(self.send.drain(..));
         }
         for request in &mut self.chain {
@@ -308,10 +309,10 @@ fn covering(slices: &[Slice], length: usize) -> usize {
     }
 }
 
-/// Moves data that has no chunk and lies in more pieces than a Send may gather into the message.
+/// Moves data into the message if it has no chunk and more slices than a Send may gather.
 ///
 /// # Errors
-/// There is no memory for that; the parts are as before.
+/// There is no memory for that; the parts are unchanged.
 pub async fn flatten<S>(
     shared: &ResponderShared<S>,
     parts: &mut ReplyParts,
@@ -326,7 +327,7 @@ pub async fn flatten<S>(
     }
     let (mut from, mut to) = (message.end, end);
     let mut last = parts.slices.len();
-    // From the last to the first, so that nothing is written over that is still to be moved.
+    // From the last to the first, so that no data is overwritten before it is moved.
     for (item, target) in parts.bulk.iter().zip(&layout.targets).rev() {
         let mut first = last;
         let mut left = item.length;
@@ -353,8 +354,8 @@ pub async fn flatten<S>(
     Ok(())
 }
 
-/// The upper half of tokens of replies. Nobody waits for those; completions of that generation
-/// are told from them by not being known.
+/// The upper half of tokens of replies. They have no waiters; completions of this generation are
+/// recognized by being unknown.
 const REPLY: u64 = 0xffff_ffff << 32;
 
 /// The token of the work requests that answer a call.
@@ -362,13 +363,13 @@ fn token_of(xid: u32) -> u64 {
     REPLY | u64::from(xid)
 }
 
-/// The call that a work request was the answer to.
+/// The call that a work request answered.
 pub fn call_of(token: u64) -> Option<u32> {
     // The lower half is the XID.
     (token & REPLY == REPLY).then_some(token as u32)
 }
 
-/// Encodes the error for a message that is refused, and returns its length.
+/// Encodes the error for a refused message, and returns its length.
 pub fn encode_refusal(
     refusal: Refusal,
     words: &FirstWords,

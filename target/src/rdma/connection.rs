@@ -1,4 +1,4 @@
-//! One connection: its beginning, its end and its place in the send queue.
+//! One connection: its start, its end and its send queue.
 
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
@@ -30,13 +30,13 @@ use crate::flow::{ClientShare, Usage, policy};
 use crate::rpc::ConnectionRef;
 use crate::transfer::TransferLimits;
 
-/// A provider, shared by the connections that it carries.
+/// A provider, shared by its connections.
 pub type Fabric = Rc<RefCell<AnyProvider>>;
 
-/// A connection request to be accepted.
+/// A connection request to accept.
 #[derive(Clone, Copy, Debug)]
 pub struct ConnectionRequest<'a> {
-    /// The queue pair it came with.
+    /// Its queue pair.
     pub queue_pair: QueuePairId,
     /// The client's address.
     pub peer: SocketAddr,
@@ -48,48 +48,48 @@ pub struct ConnectionRequest<'a> {
 pub struct RdmaConnection {
     identity: ConnectionRef,
     fabric: Fabric,
-    /// Which listener it came by.
+    /// Its listener.
     pub provider: FabricId,
     queue_pair: QueuePairId,
     terms: Terms,
     inline: Cell<Inline>,
-    /// RDMA Reads at once, the client's and ours.
+    /// Concurrent RDMA Reads, the client's and ours.
     depths: Cell<ReadDepths>,
-    /// Whether the provider can invalidate keys of the client's.
+    /// Whether the provider can invalidate keys of the client.
     invalidates: bool,
     version: Cell<Option<Version>>,
     /// Its receives and credits.
     pub(super) credit_state: CreditState,
-    /// What its client has not let go of yet.
+    /// Posted transfers that its client has not completed yet.
     transfers: Transfers,
     /// No export admits its client.
     unadmitted: Cell<bool>,
-    /// It was told to end in order.
+    /// It was asked to end in order.
     leaving: Cell<bool>,
-    /// A call of its was refused, and will never be answered.
+    /// One of its calls was refused, and will never be answered.
     refused_calls: Cell<bool>,
-    /// Kept so that a reply can always be sent, however empty the pool (conformance row
+    /// Kept so that a reply can always be sent, even with an empty pool (conformance row
     /// RR1-CRED-11).
     reply_reserve: RefCell<Option<Buffer>>,
     /// Entries of the send queue.
     send_depth: usize,
-    /// Chains that wait for room in the send queue.
+    /// Chains that wait for space in the send queue.
     line: TurnQueue,
-    /// The room in the send queue that the chain at the head of the line needs.
+    /// The space in the send queue needed by the first waiting chain.
     room_awaited: Cell<usize>,
-    /// Calls from here to the client.
+    /// Calls from the server to the client.
     pub(super) reverse: Reverse,
-    /// What few peers use.
+    /// Rarely used features.
     pub compat: Compatibility,
     counters: ConnectionCounters,
-    /// Where its messages are copied, while it is captured.
+    /// The destination of its messages while it is captured.
     pub(super) capture: CapturePoint,
 }
 
 impl RdmaConnection {
-    /// Accepts a connection request: posts the first receives, then answers with our private
-    /// data. `None` if there is no memory for even that, or the client holds all that it may have
-    /// already; the request is rejected then.
+    /// Accepts a connection request: posts the first receives, then answers with our private data.
+    /// `None` if there is no memory for that, or the client has reached its share; the request is
+    /// then rejected.
     pub fn accept<S>(
         shared: &ResponderShared<S>,
         fabric: &Fabric,
@@ -147,7 +147,7 @@ impl RdmaConnection {
         Some(Rc::new(connection))
     }
 
-    /// What its calls know of it.
+    /// The identity used by its calls.
     #[must_use]
     pub fn identity(&self) -> &ConnectionRef {
         &self.identity
@@ -159,13 +159,13 @@ impl RdmaConnection {
         self.identity.id()
     }
 
-    /// Its client's part of the reactor.
+    /// Its client's share of the reactor.
     #[must_use]
     pub fn share(&self) -> &Rc<ClientShare> {
         self.identity.share()
     }
 
-    /// What it has used.
+    /// Its usage counters.
     #[must_use]
     pub fn usage(&self) -> &Usage {
         self.identity.usage()
@@ -177,13 +177,13 @@ impl RdmaConnection {
         self.fabric.borrow().name()
     }
 
-    /// Our address and port, if the provider tells.
+    /// Our address and port, if the provider reports them.
     #[must_use]
     pub fn local_address(&self) -> Option<SocketAddr> {
         self.fabric.borrow().local_address(self.queue_pair)
     }
 
-    /// The name of the device that it is on, if the provider has devices.
+    /// The name of its device, if the provider has devices.
     #[must_use]
     pub fn device_name(&self) -> Option<String> {
         self.fabric.borrow().device_name(self.queue_pair)
@@ -201,29 +201,29 @@ impl RdmaConnection {
         self.identity.peer()
     }
 
-    /// What it was made with.
+    /// The settings it was made with.
     #[must_use]
     pub fn terms(&self) -> &Terms {
         &self.terms
     }
 
-    /// What private data settled, or the configuration protocol later.
+    /// The limits agreed by private data, or later by the configuration protocol.
     #[must_use]
     pub fn inline(&self) -> Inline {
         self.inline.get()
     }
 
-    /// RDMA Reads at once, the client's and ours.
+    /// Concurrent RDMA Reads, the client's and ours.
     pub(super) fn depths(&self) -> ReadDepths {
         self.depths.get()
     }
 
-    /// Notes the read depths of the connection, which now stands.
+    /// Records the read depths of the established connection.
     pub(super) fn established(&self, depths: ReadDepths) {
         self.depths.set(depths);
     }
 
-    /// Takes up limits that the client has set: bytes of a Send, and RDMA Reads at once.
+    /// Applies limits set by the client: bytes of a Send, and concurrent RDMA Reads.
     pub(super) fn limit(&self, send: usize, reads: u16) {
         self.inline.set(Inline {
             send,
@@ -233,13 +233,13 @@ impl RdmaConnection {
         fabric.limit_reads(self.queue_pair, reads);
     }
 
-    /// The version of the latest call (RFC 8167 section 5.1), once there was one.
+    /// The version of the latest call (RFC 8167 section 5.1), if there was one.
     #[must_use]
     pub fn version(&self) -> Option<Version> {
         self.version.get()
     }
 
-    /// Notes the version of a call.
+    /// Records the version of a call.
     pub(super) fn spoke<S>(&self, shared: &ResponderShared<S>, version: Version) {
         if self.version.get() != Some(version) && !self.is_broken() {
             let counters = shared.flow.counters();
@@ -247,7 +247,7 @@ impl RdmaConnection {
         }
     }
 
-    /// Whether replies can invalidate keys of the client's, where the client agrees.
+    /// Whether replies can invalidate keys of the client, if the client agrees.
     #[must_use]
     pub fn invalidates(&self) -> bool {
         self.invalidates
@@ -259,7 +259,7 @@ impl RdmaConnection {
         self.identity.since()
     }
 
-    /// What it has done.
+    /// Its counters.
     #[must_use]
     pub fn counters(&self) -> &ConnectionCounters {
         &self.counters
@@ -271,43 +271,43 @@ impl RdmaConnection {
         self.identity.has_ended()
     }
 
-    /// Whether no export admits its client, which therefore gets one credit only.
+    /// Whether no export admits its client, which then gets one credit only.
     #[must_use]
     pub fn is_unadmitted(&self) -> bool {
         self.unadmitted.get()
     }
 
-    /// Notes whether an export admits its client.
+    /// Records whether an export admits its client.
     pub(super) fn set_unadmitted(&self, unadmitted: bool) {
         self.unadmitted.set(unadmitted);
     }
 
-    /// Whether no call is being served, no reply waits to leave, and none is yet to be fetched.
+    /// Whether it has no call in service, no unsent reply, and no reply to be fetched.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         let (_, _, in_service) = self.credits();
         in_service == 0 && !self.has_waiting_senders() && self.compat.exposed_replies() == 0
     }
 
-    /// Ends the connection in order; once, however often it is asked.
+    /// Ends the connection in order; repeated calls have no effect.
     pub fn leave(&self) {
         if !self.leaving.replace(true) {
             self.close(false);
         }
     }
 
-    /// Whether a call of its was refused. Its client waits for the answer until the connection
-    /// ends, and sends the call again on the next one, so no other call is taken either.
+    /// Whether one of its calls was refused. Its client waits for the answer until the connection
+    /// ends, and repeats the call on the next one, so no further call is accepted.
     pub(super) fn has_refused_calls(&self) -> bool {
         self.refused_calls.get()
     }
 
-    /// Notes that a call was refused. Whether it was the first one.
+    /// Records that a call was refused. Returns whether it was the first one.
     pub(super) fn set_refused_calls(&self) -> bool {
         !self.refused_calls.replace(true)
     }
 
-    /// Lets it have more receives posted than it was made for.
+    /// Permits more posted receives than when it was made.
     pub(super) fn deepen_receives(&self, receive_depth: u32) {
         let mut fabric = self.fabric.borrow_mut();
         fabric.deepen_receives(self.queue_pair, receive_depth);
@@ -328,7 +328,7 @@ impl RdmaConnection {
         !self.is_broken() && self.capture.attach(sink)
     }
 
-    /// Notes that the connection has ended, and wakes all who wait for it.
+    /// Records the end of the connection, and wakes all its waiters.
     pub fn disconnected<S>(&self, shared: &ResponderShared<S>) {
         self.identity.end();
         self.credit_state.close(shared);
@@ -341,7 +341,7 @@ impl RdmaConnection {
         self.capture.end();
     }
 
-    /// Wakes the chain at the head of the queue once there is room for it.
+    /// Wakes the first waiting chain if there is space for it.
     pub fn wake_sender(&self) {
         if !self.line.is_empty() && self.send_room() >= self.room_awaited.get() {
             self.line.wake();
@@ -352,16 +352,17 @@ impl RdmaConnection {
         self.fabric.borrow().send_room(self.queue_pair)
     }
 
-    /// Whether chains wait for room.
+    /// Whether chains wait for space.
     #[must_use]
     pub fn has_waiting_senders(&self) -> bool {
         !self.line.is_empty()
     }
 
-    /// A buffer for a reply: there is always one, at the latest when an earlier reply has left.
+    /// A buffer for a reply. There is always one, at the latest when an earlier reply has been
+    /// sent.
     ///
     /// # Errors
-    /// The connection has ended, or ends because its client does not let go of earlier replies.
+    /// The connection has ended, or ends because its client does not complete earlier replies.
     pub(super) async fn reply_buffer<S>(
         &self,
         shared: &ResponderShared<S>,
@@ -369,7 +370,7 @@ impl RdmaConnection {
         if let Some(buffer) = shared.pool.try_obtain(Class::Control) {
             return Ok(buffer);
         }
-        // The reserve is for when the pool has none, not for more than the client's share.
+        // The reserve is for an empty pool, not for exceeding the client's share.
         if self.identity.memory().share().has_room(Class::Control)
             && let Some(reserve) = self.reply_reserve.take()
         {
@@ -382,7 +383,7 @@ impl RdmaConnection {
         obtained.map_err(|error| self.no_memory(error))
     }
 
-    /// Memory without which a call cannot be answered did not come.
+    /// Records that memory needed to answer a call was not available in time.
     #[cold]
     pub(super) fn no_memory(&self, error: NoMemory) -> Broken {
         if error == NoMemory::Late && !self.is_broken() {
@@ -396,15 +397,15 @@ impl RdmaConnection {
         Broken
     }
 
-    /// What its calls hold of its client's memory.
+    /// The memory account of its calls.
     #[must_use]
     pub fn memory(&self) -> &Rc<MemoryAccount> {
         self.identity.memory()
     }
 
-    /// Posts a chain, waiting in line for room in the send queue. A chain longer than the queue
-    /// leaves in parts and stays at the head of the line until its last part is posted, so chains
-    /// end in the order in which they came.
+    /// Posts a chain, waiting in turn for space in the send queue. A chain longer than the queue is
+    /// posted in parts and stays first in line until its last part, so chains end in the order of
+    /// their arrival.
     pub(super) async fn post<S>(
         self: &Rc<Self>,
         shared: &ResponderShared<S>,
@@ -448,7 +449,7 @@ impl RdmaConnection {
         Ok(())
     }
 
-    /// Posts a chain and waits for its last work request, or the first that fails.
+    /// Posts a chain and waits for its last work request, or the first failed one.
     pub(super) async fn post_and_wait<S>(
         self: &Rc<Self>,
         shared: &ResponderShared<S>,
@@ -475,19 +476,19 @@ impl RdmaConnection {
         exposed.map_err(|(error, _)| error)
     }
 
-    /// Most slices that one RDMA Read fills. The work requests of a Read are posted together, so
-    /// all of them have room in the send queue.
+    /// The most slices that one RDMA Read fills. The work requests of a Read are posted together,
+    /// so all of them must fit into the send queue.
     pub(super) fn read_slices(&self) -> usize {
         let most = self.fabric.borrow().read_slices(self.queue_pair);
         most.min(self.send_depth.saturating_mul(SLICES_MAX)).max(1)
     }
 
-    /// Most slices that one key covers.
+    /// The most slices that one key covers.
     pub(super) fn exposure_slices(&self) -> usize {
         self.fabric.borrow().exposure_slices().clamp(1, SLICES_MAX)
     }
 
-    /// Ends what [`RdmaConnection::expose`] began.
+    /// Ends an exposure by [`RdmaConnection::expose`].
     pub(super) fn revoke(&self, key: Key) -> Revoked {
         self.fabric.borrow_mut().revoke(self.queue_pair, key)
     }
@@ -510,12 +511,12 @@ impl RdmaConnection {
         self.send_depth.saturating_sub(room)
     }
 
-    /// Whether something is posted that its client has not let go of.
+    /// Whether posted transfers are not completed.
     pub(super) fn has_transfers(&self) -> bool {
         self.transfers.has_some()
     }
 
-    /// Which way the oldest of that goes, if it moves too slowly.
+    /// The direction of the oldest of these, if it is too slow.
     pub(super) fn too_slow(
         &self,
         now: Instant,
@@ -538,7 +539,7 @@ impl RdmaConnection {
         post(chain)
     }
 
-    /// Hands a receive to the provider; whether it took it.
+    /// Passes a receive to the provider; returns whether it was accepted.
     pub(super) fn push_receive(&self, mut buffer: Buffer) -> bool {
         buffer.indent(self.compat.indent());
         let mut fabric = self.fabric.borrow_mut();

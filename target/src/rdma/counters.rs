@@ -1,4 +1,4 @@
-//! What a connection has done, for status and metrics. One reactor writes, others may read.
+//! Counters of a connection, for status and metrics. One reactor writes, others may read.
 
 use millrace_primitives::Counter;
 use millrace_wire::rpcrdma::{Refusal, Version};
@@ -28,15 +28,15 @@ counters! {
     errors_version,
     /// All other errors of version one sent (ERR_CHUNK).
     errors_chunk,
-    /// Errors sent for headers and chunks that cannot be used (RDMA2_ERR_BAD_XDR).
+    /// Errors sent for unusable headers and chunks (RDMA2_ERR_BAD_XDR).
     errors_bad_xdr,
-    /// Errors sent for replies without room (RDMA2_ERR_CANT_REPLY).
+    /// Errors sent for replies that do not fit (RDMA2_ERR_CANT_REPLY).
     errors_cannot_reply,
-    /// Errors sent for message types that are not known (RDMA2_ERR_INVAL_PROC).
+    /// Errors sent for unknown message types (RDMA2_ERR_INVAL_PROC).
     errors_invalid_procedure,
-    /// Errors sent for optional operations that are not known (RDMA2_ERR_INVAL_OPTION).
+    /// Errors sent for unknown optional operations (RDMA2_ERR_INVAL_OPTION).
     errors_invalid_option,
-    /// Messages of extensions taken (RDMA2_OPTIONAL).
+    /// Messages of extensions accepted (RDMA2_OPTIONAL).
     optional,
     /// Calls sent to clients.
     reverse_calls,
@@ -50,32 +50,32 @@ counters! {
     written_bytes,
     /// Replies sent with remote invalidation.
     invalidations,
-    /// Times that a chain waited for room in the send queue.
+    /// Times that a chain waited for space in the send queue.
     send_waits,
     /// Times that a reply waited for a buffer.
     buffer_waits,
     /// Replies exposed as read chunks.
     exposures,
-    /// Replies that are not exposed any more.
+    /// Replies no longer exposed.
     exposures_ended,
     /// Replies whose window passed without RDMA_DONE.
     exposures_expired,
     /// Replies that waited for an exposure.
     exposure_waits,
-    /// Replies that were to be exposed and were refused for a bound.
+    /// Replies not exposed because of a limit.
     exposures_refused,
     /// Bytes held for exposed replies.
     exposed_bytes,
-    /// Bytes of these that nobody can reach any more.
+    /// Bytes of these that are no longer accessible.
     revoked_bytes,
     /// RDMA_DONE messages received.
     dones,
-    /// RDMA_DONE messages that nothing awaited.
+    /// RDMA_DONE messages that were not expected.
     dones_stray,
 }
 
 impl ConnectionCounters {
-    /// Counts an error that is sent in answer to a message of this version.
+    /// Counts an error sent in answer to a message of this version.
     pub fn count_error(&self, refusal: Refusal, version: u32) {
         let two = version == Version::Two.number();
         let counter = match refusal {

@@ -1,4 +1,4 @@
-//! The providers of one reactor: one for each listener, with the connections that came by it.
+//! The providers of one reactor: one for each listener, with its connections.
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -8,14 +8,13 @@ use millrace_reactor::fabric::{ControlPath, ListenerId, QueuePairId, QueuePairLi
 
 use super::{Fabric, RdmaConnection};
 
-/// Names a listener of the service, on all its reactors. No two ever have the same name, however
-/// listeners come and go.
+/// Identifies a listener of the service, on all its reactors. Identifiers are never reused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FabricId(pub u64);
 
-/// One provider and the connections that it carries.
+/// One provider and its connections.
 pub struct FabricSlot {
-    /// Its listener's name.
+    /// Its listener's identifier.
     pub id: FabricId,
     /// The provider.
     pub fabric: Fabric,
@@ -23,12 +22,12 @@ pub struct FabricSlot {
     pub limits: QueuePairLimits,
     listener: Option<ListenerId>,
     connections: Vec<Option<Rc<RdmaConnection>>>,
-    /// It goes with its last connection.
+    /// It is dropped with its last connection.
     pub(super) retires: bool,
 }
 
 impl FabricSlot {
-    /// Without connections yet; with a listener where this reactor has one.
+    /// Without connections; with a listener if this reactor has one.
     #[must_use]
     pub fn new(fabric: Fabric, limits: QueuePairLimits, listener: Option<ListenerId>) -> Self {
         Self {
@@ -41,20 +40,20 @@ impl FabricSlot {
         }
     }
 
-    /// The same by this name.
+    /// The same with this identifier.
     #[must_use]
     pub fn named(mut self, id: FabricId) -> Self {
         self.id = id;
         self
     }
 
-    /// What listens, where this reactor has it.
+    /// The listener, if this reactor has it.
     #[must_use]
     pub fn listener(&self) -> Option<ListenerId> {
         self.listener
     }
 
-    /// The address that it listens at.
+    /// The address of the listener.
     #[must_use]
     pub fn address(&self) -> Option<SocketAddr> {
         self.fabric.borrow().listener_address(self.listener?)
@@ -63,14 +62,14 @@ impl FabricSlot {
     /// Listens at an address.
     ///
     /// # Errors
-    /// If the address cannot be had.
+    /// If the address cannot be used.
     pub fn listen(&mut self, address: SocketAddr, hand_over: bool) -> std::io::Result<()> {
         let mut fabric = self.fabric.borrow_mut();
         self.listener = Some(fabric.listen(address, self.limits, hand_over)?);
         Ok(())
     }
 
-    /// Listens on a socket that listens already, of a slot that is to listen no longer.
+    /// Listens on a socket that already listens, of a slot that is to stop listening.
     ///
     /// # Errors
     /// If the socket cannot be watched.
@@ -83,20 +82,20 @@ impl FabricSlot {
     /// A second handle on the listener's socket.
     ///
     /// # Errors
-    /// If nothing listens here, or the system gives no descriptor.
+    /// If there is no listener, or the system gives no descriptor.
     pub fn socket(&self) -> std::io::Result<OwnedFd> {
         let listener = self.listener.ok_or(std::io::ErrorKind::NotConnected)?;
         self.fabric.borrow().listener_socket(listener)
     }
 
-    /// Listens no longer. Connections live on.
+    /// Stops listening. Connections continue.
     pub fn stop_listening(&mut self) {
         if let Some(listener) = self.listener.take() {
             self.fabric.borrow_mut().stop_listening(listener);
         }
     }
 
-    /// Gives connections that are made from now on other limits.
+    /// Sets the limits of connections made from now on.
     pub fn limit(&mut self, limits: QueuePairLimits) {
         self.limits = limits;
         if let Some(listener) = self.listener {
@@ -127,7 +126,7 @@ impl FabricSlot {
         self.connections[id.index as usize].take()
     }
 
-    /// Whether it is to go and carries nothing any more, last words included.
+    /// Whether it is retiring and idle, with everything sent.
     pub(super) fn is_over(&self) -> bool {
         self.retires
             && self.connections().next().is_none()

@@ -1,8 +1,8 @@
-//! Puts a call's RPC message together from what came inline and what is in read chunks.
+//! Assembles a call's RPC message from its inline part and its read chunks.
 //!
-//! Data of arguments that the program table has as eligible for direct data placement stays in its
-//! chunk, to be fetched straight to where it shall live. All else is put back into the stream at
-//! its position (RFC 5666 section 3.4), in a buffer of its own.
+//! Argument data that the program table marks as eligible for direct data placement stays in its
+//! chunk, to be fetched directly to its destination. All other data is inserted into the stream at
+//! its position (RFC 5666 section 3.4), in a separate buffer.
 
 use millrace_mempool::{Buffer, Class};
 use millrace_wire::rpc::CallHeader;
@@ -14,39 +14,38 @@ use super::shared::ResponderShared;
 use crate::call::{BulkArgument, Serve};
 use crate::rpc::program::FIXED_WORDS;
 
-/// Bytes of a long message that are fetched to see what it is, when it is too long to be anything
-/// but a call whose last item stays in its chunk. All that stands before the data of a WRITE fits
-/// (RFC 1813 section 3.3.7: at most 24 bytes of call header, two 408 byte authenticators, and 88
-/// bytes of arguments).
+/// Bytes of a long message fetched first, if it is so long that it can only be a call whose last
+/// item stays in its chunk. The part before the data of a WRITE fits (RFC 1813 section 3.3.7: at
+/// most 24 bytes of call header, two 408 byte authenticators, and 88 bytes of arguments).
 const HEAD: usize = 4096;
 
-/// Longest message that is put together as a whole. The longest arguments without bulk data are
-/// two names or a path (RFC 1813): far below this.
+/// The longest message assembled as a whole. The longest arguments without bulk data are two names
+/// or a path (RFC 1813): far below this.
 const WHOLE: usize = Class::Medium.size();
 
 /// Why there is no message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AssemblyError {
-    /// The chunks cannot be put together: answer ERR_CHUNK.
+    /// The chunks cannot be assembled: answer ERR_CHUNK.
     Chunks,
     /// The connection ended.
     Broken,
 }
 
-/// A message as far as it was put together.
+/// A message as far as it was assembled.
 pub struct CallMessage<'a> {
-    /// The buffer that it was put together in; `None` if it stands in the receive buffer.
+    /// The buffer of the assembled message; `None` if it is in the receive buffer.
     pub buffer: Option<Buffer>,
     /// Its bytes, in that buffer.
     pub length: usize,
-    /// Data left in its chunks.
+    /// Data left in chunks.
     pub reduced: ReducedItems<'a>,
 }
 
 /// Items left in their chunks.
 #[derive(Clone, Copy)]
 pub enum ReducedItems<'a> {
-    /// Each chunk of a list behind position zero is one.
+    /// Each chunk of the list except those at position zero is one.
     Chunks(ReadList<'a>),
     /// The last item is the end of a position zero chunk, from this byte on.
     End(ReadChunk<'a>, u32),
@@ -62,7 +61,7 @@ impl<'a> ReducedItems<'a> {
         behind_zero(list).map(|chunk| (chunk, 0)).chain(end)
     }
 
-    /// What the program is told of each item; `None` for an item of 2^32 bytes or more.
+    /// The lengths of the items, for the program; `None` for an item of 2^32 bytes or more.
     pub fn arguments(&self) -> impl Iterator<Item = Option<BulkArgument>> + use<'a> {
         self.iter().map(|(chunk, skip)| match skip {
             0 => chunk.taken(),
@@ -81,7 +80,7 @@ impl Default for ReducedItems<'_> {
 }
 
 fn behind_zero(list: ReadList<'_>) -> impl Iterator<Item = ReadChunk<'_>> {
-    // Most calls have none, and to look for one takes a while.
+    // Most calls have none, and searching takes time.
     let chunks = (!list.is_empty()).then(|| list.chunks());
     chunks
         .into_iter()
@@ -89,7 +88,7 @@ fn behind_zero(list: ReadList<'_>) -> impl Iterator<Item = ReadChunk<'_>> {
         .filter(|chunk| chunk.position > 0)
 }
 
-/// Puts an inline message together with its chunks, some of which do not stay where they are.
+/// Assembles an inline message and its chunks, some of which are left in place.
 pub async fn inline<'a, S: Serve>(
     puller: &Puller<'_, S>,
     shared: &ResponderShared<S>,
@@ -98,8 +97,8 @@ pub async fn inline<'a, S: Serve>(
     lists: &Lists<'a>,
 ) -> Result<CallMessage<'a>, AssemblyError> {
     let length = message.len();
-    // Positions do not count alignment pads, so only the one who decodes knows where in a
-    // padded message they are.
+    // Positions do not count alignment pads, so only the decoder knows their places in a padded
+    // message.
     if padding.align > 1 {
         return Err(AssemblyError::Chunks);
     }
@@ -109,7 +108,7 @@ pub async fn inline<'a, S: Serve>(
     put_back(puller, buffer, length, lists).await
 }
 
-/// Whether the chunks behind position zero stay where they are; else they are put back.
+/// Whether the chunks after position zero are left in place; else they are inserted.
 pub fn are_reduced<S: Serve>(
     shared: &ResponderShared<S>,
     message: &[u8],
@@ -148,8 +147,8 @@ pub async fn long<'a, S: Serve>(
             reduced: ReducedItems::Chunks(lists.reads),
         });
     }
-    // Too long for anything but arguments whose last item may stay in the chunk: the part from its
-    // data on does. Whatever else claims to be so long is cut off, and fails to decode.
+    // Too long for anything but arguments whose last item may stay in the chunk: it does, from its
+    // data on. Any other message of this length is truncated, and fails to decode.
     if lists.reads.chunks().nth(1).is_some() {
         return Err(AssemblyError::Chunks);
     }
@@ -170,8 +169,8 @@ pub async fn long<'a, S: Serve>(
     })
 }
 
-/// Where the data of the item begins that ends the arguments, counted from the XID; `None` if the
-/// table has no such item, or `message` ends before.
+/// The offset of the data of the item that ends the arguments, from the XID; `None` if the table
+/// has no such item, or `message` is shorter.
 fn last_item<S: Serve>(shared: &ResponderShared<S>, message: &[u8]) -> Option<usize> {
     let to_last = shared.programs.procedure(message)?.arguments?.to_last?;
     let mut input = Decoder::new(message);
@@ -180,13 +179,13 @@ fn last_item<S: Serve>(shared: &ResponderShared<S>, message: &[u8]) -> Option<us
     Some(input.position())
 }
 
-/// A buffer to put a message together in, once the client may hold one more: its parts come from
-/// the client, who may take its time.
+/// A buffer for assembling a message, once the client may hold one more: the client determines when
+/// its parts arrive.
 async fn room<S>(
     puller: &Puller<'_, S>,
     shared: &ResponderShared<S>,
 ) -> Result<Buffer, AssemblyError> {
-    // Not of the class of replies, which would wait for each other then.
+    // Not of the class of replies, which could then wait for each other.
     let obtained = shared.pool.obtain(Class::Medium).await;
     obtained.map_err(|error| {
         puller.connection().no_memory(error);
@@ -210,8 +209,8 @@ async fn fetch<S>(
     whole.try_into_buffer().map_err(|_| AssemblyError::Broken)
 }
 
-/// Puts all chunks behind position zero back into the stream, whose other `inline` bytes begin the
-/// buffer. The round-up of each is supplied here (RFC 5666 section 3.7).
+/// Inserts all chunks after position zero into the stream, whose other `inline` bytes begin the
+/// buffer. The round-up of each is added here (RFC 5666 section 3.7).
 async fn put_back<'a, S>(
     puller: &Puller<'_, S>,
     mut buffer: Buffer,
@@ -219,24 +218,24 @@ async fn put_back<'a, S>(
     lists: &Lists<'_>,
 ) -> Result<CallMessage<'a>, AssemblyError> {
     let chunks = || lists.reads.chunks().filter(|chunk| chunk.position > 0);
-    // With a round-up that may be missing inline before each.
+    // Including a round-up before each that may be missing inline.
     let apart: u64 = chunks().map(|chunk| round_up(chunk.length()) + 3).sum();
     let free = (buffer.len().min(WHOLE) - inline) as u64;
     if apart > free {
         return Err(AssemblyError::Chunks);
     }
-    // What is inline moves to the end, and from there to its places, which are never behind it.
+    // The inline part is moved to the end, and from there to its places, which are never behind it.
     let end = buffer.len();
     let mut rest = end - inline;
     buffer.copy_within(..inline, rest);
     let mut at = 0;
     for chunk in chunks() {
         let position = chunk.position as usize;
-        // What stands inline before the chunk. A position inside an earlier chunk, or beyond what
-        // the stream has, is wrong.
+        // The inline part before the chunk. A position inside an earlier chunk, or beyond the
+        // stream, is an error.
         let before = position.checked_sub(at).ok_or(AssemblyError::Chunks)?;
         let there = before.min(end - rest);
-        // The round-up of the last item inline may have been left out.
+        // The round-up of the last inline item may be omitted.
         if before - there >= 4 {
             return Err(AssemblyError::Chunks);
         }

@@ -1,9 +1,9 @@
 //! RPC-over-RDMA versions one and two, the responder's side (RFC 5666, RFC 8166,
 //! draft-cel-nfsv4-rpcrdma-version-two-02).
 //!
-//! The way of a call: a receive completes ([`RdmaConnection`]), a task takes it up ([`work`]), the
-//! message is put together (`message`), a program serves it, fetching read chunks as it goes
-//! (`pull`), and the reply leaves by RDMA Writes and one Send (`answer`).
+//! The path of a call: a receive completes ([`RdmaConnection`]), a task handles it ([`work`]), the
+//! message is assembled (`message`), a program serves it, fetching read chunks as needed (`pull`),
+//! and the reply is sent by RDMA Writes and one Send (`answer`).
 
 mod answer;
 pub mod compat;

@@ -12,23 +12,23 @@ use super::message::ReducedItems;
 use super::{RdmaConnection, ResponderShared};
 use crate::call::{Broken, Bulk};
 
-/// A segment as work requests name it.
+/// A segment in the form of work requests.
 pub fn remote(segment: Segment) -> RemoteSegment {
     RemoteSegment::new(segment.handle, segment.offset, segment.length)
 }
 
-/// Fetches the chunks that a call left apart.
+/// Fetches the chunks left in place.
 pub struct Puller<'a, S> {
     shared: &'a ResponderShared<S>,
     connection: &'a Rc<RdmaConnection>,
     xid: u32,
-    /// The items of the call that are left in chunks.
+    /// The items of the call left in chunks.
     pub reduced: ReducedItems<'a>,
     refused: Cell<bool>,
 }
 
 impl<'a, S> Puller<'a, S> {
-    /// For one call, of which nothing is left in chunks as yet.
+    /// For one call, without any items yet.
     pub fn new(
         shared: &'a ResponderShared<S>,
         connection: &'a Rc<RdmaConnection>,
@@ -44,17 +44,17 @@ impl<'a, S> Puller<'a, S> {
     }
 
     /// Whether the client serves no RDMA Reads at all. Then nothing was fetched, but the connection
-    /// stands and the call can be answered.
+    /// is intact and the call can be answered.
     pub fn is_refused(&self) -> bool {
         self.refused.get()
     }
 
-    /// Whom it fetches from.
+    /// The connection to fetch from.
     pub fn connection(&self) -> &'a Rc<RdmaConnection> {
         self.connection
     }
 
-    /// Fills `sinks` from a chunk's byte `skip` on.
+    /// Fills `sinks` from byte `skip` of a chunk on.
     pub async fn fetch(
         &self,
         chunk: ReadChunk<'_>,

@@ -1,4 +1,4 @@
-//! A connection's receives and credits, and replies that are held back for want of credits.
+//! A connection's receives and credits, and replies withheld for lack of credits.
 
 use std::cell::Cell;
 use std::time::Instant;
@@ -11,7 +11,7 @@ use crate::flow::policy::{self, Grant, Inputs, ReplyDecision};
 use crate::flow::{Cause, Flow, InFlightPeak};
 use crate::rpc::ConnectionRef;
 
-/// What a connection's receives and credits are.
+/// The state of a connection's receives and credits.
 pub(super) struct CreditState {
     identity: ConnectionRef,
     class: Class,
@@ -22,11 +22,11 @@ pub(super) struct CreditState {
     peak: InFlightPeak,
     /// Credits announced last.
     granted: Cell<u32>,
-    /// The client's wish.
+    /// The credits requested by the client.
     wish: Cell<u32>,
-    /// Receives that the wish asks for, as the client's sum has it.
+    /// The corresponding number of receives, as counted in the client's sum.
     demand: Cell<u32>,
-    /// Where cuts of the grant stand.
+    /// The ceiling left by cuts of the grant.
     ceiling: Cell<u32>,
 }
 
@@ -49,7 +49,7 @@ impl CreditState {
         self.posted.get() + self.in_service.get()
     }
 
-    /// The connection stands.
+    /// The connection is established.
     pub fn open(&self, flow: &Flow) {
         let counters = flow.counters();
         counters.granted.add(u64::from(self.granted.get()));
@@ -58,7 +58,7 @@ impl CreditState {
         self.set_demand(flow, policy::FIRST_RECEIVES);
     }
 
-    /// The connection has ended: what is posted comes back.
+    /// The connection has ended: posted receives are returned.
     pub fn close<S>(&self, shared: &ResponderShared<S>) {
         let counters = shared.flow.counters();
         counters.granted.sub(u64::from(self.granted.get()));
@@ -77,8 +77,7 @@ impl CreditState {
     }
 }
 
-/// A call whose receive is given back behind it. If its task does not come to that, as foreign code
-/// panics, the receive is taken off the state.
+/// Returns the receive of a call. If its task panics, the receive is removed from the state.
 #[must_use]
 pub(super) struct InService<'a, S> {
     shared: &'a ResponderShared<S>,
@@ -87,7 +86,7 @@ pub(super) struct InService<'a, S> {
 }
 
 impl<S> InService<'_, S> {
-    /// From here on whoever has the receive gives it back.
+    /// From here on the holder of the receive returns it.
     pub fn over(mut self) {
         self.is_over = true;
     }
@@ -103,7 +102,7 @@ impl<S> Drop for InService<'_, S> {
 }
 
 impl RdmaConnection {
-    /// Guards a call while code runs that is not of the transport.
+    /// Guards a call while code outside of the transport runs.
     pub(super) fn in_service<'a, S>(&'a self, shared: &'a ResponderShared<S>) -> InService<'a, S> {
         InService {
             shared,
@@ -112,7 +111,7 @@ impl RdmaConnection {
         }
     }
 
-    /// Credits: wished for, granted, and calls in service.
+    /// Credits requested, credits granted, and calls in service.
     #[must_use]
     pub fn credits(&self) -> (u32, u32, u32) {
         let state = &self.credit_state;
@@ -130,7 +129,7 @@ impl RdmaConnection {
         state.peak.most(now, state.in_service.get())
     }
 
-    /// Notes that a posted receive was filled.
+    /// Records that a posted receive was filled.
     pub(super) fn received<S>(&self, shared: &ResponderShared<S>) {
         let state = &self.credit_state;
         state.posted.set(state.posted.get() - 1);
@@ -139,9 +138,9 @@ impl RdmaConnection {
         shared.flow.called(self.share());
     }
 
-    /// Gives a served call's receive back, posts more or fewer as the policy says, and returns the
-    /// credits to announce: never more than receives now cover. Waits while the reply is to be held
-    /// back (RFC 5666 section 11).
+    /// Returns a served call's receive, adjusts the posted receives to the policy, and returns the
+    /// credits to announce: never more than receives now cover. Waits while the reply is withheld
+    /// (RFC 5666 section 11).
     pub(super) async fn repost_and_grant<S>(
         &self,
         shared: &ResponderShared<S>,
@@ -158,7 +157,7 @@ impl RdmaConnection {
         let dones = self.beyond();
         let wanted = policy::receives_for(grant.credits, dones);
         let before = state.granted.get();
-        // Until this reply leaves, the client goes by the grant before.
+        // Until this reply is sent, the client uses the previous grant.
         let kept = policy::receives_for(before, dones);
         self.give_back(shared, receive, |covered| covered < wanted.max(kept));
         self.refill_reserve(shared);
@@ -177,13 +176,13 @@ impl RdmaConnection {
         granted
     }
 
-    /// Gives the receive of a message that gets no answer back.
+    /// Returns the receive of a message without an answer.
     pub(super) fn repost<S>(&self, shared: &ResponderShared<S>, receive: Buffer) {
         self.give_back(shared, receive, |_| true);
     }
 
-    /// Ends a call's service. Its receive is posted again if `keep` says so of the receives that
-    /// are there without it.
+    /// Ends a call's service. Its receive is posted again if `keep` says so, given the number of
+    /// other receives.
     fn give_back<S>(
         &self,
         shared: &ResponderShared<S>,
@@ -218,7 +217,7 @@ impl RdmaConnection {
         state.set_demand(&shared.flow, policy::receives_for(wish.min(most).max(1), 0));
     }
 
-    /// Most credits that it may have.
+    /// The most credits that it may have.
     fn credits_most<S>(&self, shared: &ResponderShared<S>) -> u32 {
         if self.is_unadmitted() {
             return 1;
@@ -240,14 +239,14 @@ impl RdmaConnection {
         })
     }
 
-    /// Holds a reply back until an exposure has ended, or the connection.
+    /// Withholds a reply until an exposure or the connection has ended.
     #[cold]
     async fn withhold<S>(&self, shared: &ResponderShared<S>) -> Grant {
         let counters = shared.flow.counters();
         let since = shared.clock.now();
         counters.withheld.add(1);
         counters.withheld_total.add(1);
-        // What is granted where the connection has ended matters to nobody.
+        // The grant of an ended connection is irrelevant.
         let mut grant = Grant {
             credits: 1,
             ceiling: u32::MAX,
@@ -267,7 +266,7 @@ impl RdmaConnection {
         grant
     }
 
-    /// Posts receives until `wanted` are posted or in service, as far as there is memory.
+    /// Posts receives until `wanted` are posted or in service, as far as memory permits.
     pub(super) fn post_receives<S>(&self, shared: &ResponderShared<S>, wanted: u32) {
         let state = &self.credit_state;
         while state.covered() < wanted {
@@ -281,18 +280,18 @@ impl RdmaConnection {
         }
     }
 
-    /// The class of buffers that its receives come from.
+    /// The buffer class of its receives.
     pub(super) fn receive_class(&self) -> Class {
         self.credit_state.class
     }
 
-    /// Receives kept beyond those that the grant asks for: for RDMA_DONE, and for replies to calls
-    /// from here (RFC 8167 section 4.3.2).
+    /// Receives kept beyond those for the grant: for RDMA_DONE, and for replies to reverse calls
+    /// (RFC 8167 section 4.3.2).
     fn beyond(&self) -> u32 {
         self.compat.receives() + self.reverse.receives()
     }
 
-    /// Posts the receives that replies to calls from here need, waiting for memory.
+    /// Posts the receives for replies to reverse calls, waiting for memory.
     ///
     /// # Errors
     /// The connection ended.
@@ -315,7 +314,7 @@ impl RdmaConnection {
         }
     }
 
-    /// Receives that are posted.
+    /// Posted receives.
     #[must_use]
     pub fn posted(&self) -> u32 {
         self.credit_state.posted.get()

@@ -1,13 +1,13 @@
 //! Calls whose chunks broke a connection (RFC 8166 section 4.5.3).
 //!
-//! Clients send a call again on their next connection. A call whose memory cannot be reached would
-//! break that one too, and so on; such a call is answered with an error instead.
+//! Clients repeat a call on their next connection. A call with inaccessible memory would break that
+//! one too, and so on; such a call is answered with an error instead.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::net::IpAddr;
 
-/// Calls remembered; the oldest is forgotten first.
+/// The most calls remembered; the oldest is evicted first.
 const REMEMBERED: usize = 64;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,7 +16,7 @@ struct FailureEntry {
     xid: u32,
 }
 
-/// The calls that broke a connection lately.
+/// The latest calls that broke a connection.
 #[derive(Debug)]
 pub struct RemoteAccessFailures {
     entries: RefCell<VecDeque<FailureEntry>>,
@@ -30,7 +30,7 @@ impl RemoteAccessFailures {
         }
     }
 
-    /// Remembers a call.
+    /// Adds a call.
     pub fn remember(&self, client: IpAddr, xid: u32) {
         let mut entries = self.entries.borrow_mut();
         if entries.len() == REMEMBERED {
@@ -39,8 +39,8 @@ impl RemoteAccessFailures {
         entries.push_back(FailureEntry { client, xid });
     }
 
-    /// Whether a call is known, and forgets it: it is answered once, and the XID may be used for
-    /// another call then.
+    /// Removes a call, and returns whether it was there: it is answered once, and the XID may be
+    /// used for another call afterwards.
     pub fn take(&self, client: IpAddr, xid: u32) -> bool {
         let mut entries = self.entries.borrow_mut();
         if entries.is_empty() {

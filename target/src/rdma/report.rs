@@ -1,4 +1,4 @@
-//! The face of RPC-over-RDMA to the service.
+//! The interface of RPC-over-RDMA to the service.
 
 use std::future::Future;
 use std::net::IpAddr;
@@ -23,7 +23,7 @@ impl<S: 'static, F: Future<Output = ()>> Transport for Responder<S, F> {
         }
     }
 
-    /// Connections of which calls were refused end all the same.
+    /// Connections with refused calls end nevertheless.
     fn resume(&mut self) {
         self.refuses = false;
     }
@@ -86,7 +86,7 @@ impl<S: 'static, F: Future<Output = ()>> Transport for Responder<S, F> {
         slots.all(|slot| slot.fabric.borrow_mut().arm())
     }
 
-    /// When a provider, or a task that waits for a time, next has something to do.
+    /// When a provider, or a task that waits for a time, next has work.
     fn next_deadline(&self) -> Option<Instant> {
         self.fabrics
             .iter()

@@ -1,4 +1,4 @@
-//! One call from its receive to its reply, as one straight line.
+//! One call from its receive to its reply, as straight-line code.
 
 use std::pin::pin;
 use std::rc::Rc;
@@ -18,11 +18,11 @@ use super::{RdmaConnection, ResponderShared, compat, shortage};
 use crate::call::{Answer, Broken, BulkArgument, Call, Reply, Serve, Shortage};
 use crate::rpc::{ConnectionRef, RequestSlot, ScheduledCall};
 
-/// A message that arrived and is to be served.
+/// A received message to be served.
 pub struct Arrived {
-    /// The connection it came by.
+    /// Its connection.
     pub connection: Rc<RdmaConnection>,
-    /// The receive that holds it.
+    /// Its receive.
     pub receive: Buffer,
     /// Its bytes.
     pub length: usize,
@@ -40,7 +40,7 @@ impl ScheduledCall for Arrived {
     }
 }
 
-/// Serves the messages that are put into a slot, one after the other, for ever.
+/// Serves the messages put into a slot, one after the other, for ever.
 pub async fn work<S: Serve>(shared: Rc<ResponderShared<S>>, slot: Rc<RequestSlot<Arrived>>) {
     loop {
         let message = slot.next().await;
@@ -50,8 +50,8 @@ pub async fn work<S: Serve>(shared: Rc<ResponderShared<S>>, slot: Rc<RequestSlot
     }
 }
 
-/// Serves one received message. Whatever it holds, its receive is posted again before anything is
-/// answered, and only its own connection can suffer.
+/// Serves one received message. Whatever its content, its receive is posted again before any
+/// answer, and only its own connection can be affected.
 async fn request<S: Serve>(shared: &ResponderShared<S>, message: Arrived) {
     let Arrived {
         connection,
@@ -61,7 +61,7 @@ async fn request<S: Serve>(shared: &ResponderShared<S>, message: Arrived) {
     } = message;
     let connection = &connection;
     let rules = connection.terms().rules;
-    // Headers and replies are large to move: they stay where they are made.
+    // Headers and replies are expensive to move: they stay where they are made.
     let parsed = Header::parse_call(&receive[..length], &rules);
     let header = match &parsed {
         Ok(header) => header,
@@ -92,7 +92,7 @@ async fn request<S: Serve>(shared: &ResponderShared<S>, message: Arrived) {
             let prepared = prepared.as_mut();
             finish(shared, connection, receive, words, served, prepared).await;
         }
-        // What answers a call from here, or nothing at all: it is never answered.
+        // An answer to a reverse call, or a message without meaning. Neither is answered.
         Body::Message { .. } | Body::NoMessage { .. } | Body::Error(_) => {
             if connection.reverse.take(shared, header, &rules) {
                 count(shared, connection, |counters| {
@@ -106,22 +106,22 @@ async fn request<S: Serve>(shared: &ResponderShared<S>, message: Arrived) {
     }
 }
 
-/// What serving a message came to.
+/// The result of serving a message.
 pub(super) enum ServeOutcome {
-    /// What was prepared is to be sent.
+    /// The prepared reply is to be sent.
     Reply,
-    /// It has no meaning here, and nothing is to be sent.
+    /// It has no meaning here, and nothing is sent.
     Nothing,
-    /// It was taken, and nothing is to be sent.
+    /// It was accepted, and nothing is sent.
     Taken,
-    /// The call cannot be taken, or its reply finds no room.
+    /// The call is refused, or its reply does not fit.
     Refused(Refusal),
 }
 
 /// The chunks cannot carry the call.
 const UNUSABLE: ServeOutcome = ServeOutcome::Refused(Refusal::Header(Reason::TooLarge));
 
-/// Puts the message together, has it served and prepares the reply.
+/// Assembles the message, has it served and prepares the reply.
 async fn serve<S: Serve>(
     shared: &ResponderShared<S>,
     connection: &Rc<RdmaConnection>,
@@ -137,14 +137,14 @@ async fn serve<S: Serve>(
         return Ok(UNUSABLE);
     }
     let lists = header.lists();
-    // Before anything else is held, so that calls never wait for each other.
+    // Before holding any other resource, so that calls never wait for each other.
     let buffer = connection.reply_buffer(shared).await?;
     let inline = connection.inline();
     let send = inline.limit(header.version);
     let limits = answer::limits(header.version, &lists, send);
     let limits = connection.compat.limits(header.version, limits);
     if limits.headroom > send.min(buffer.len()) {
-        // Not even the chunks that come back fit.
+        // Not even the chunks to be returned fit.
         return Ok(no_room(&lists, Shortage::default()));
     }
     let padding = match header.body {
@@ -186,7 +186,7 @@ async fn serve<S: Serve>(
             None => return Ok(UNUSABLE),
         }
     }
-    // The XID of a long message is known only now (RFC 5666 section 4.1).
+    // The XID of a long message is not known before (RFC 5666 section 4.1).
     if header
         .check_xid(message, &connection.terms().rules)
         .is_err()
@@ -195,7 +195,7 @@ async fn serve<S: Serve>(
     }
     match rpc::peek(message) {
         Ok((_, MessageType::Call)) => {}
-        // In version two the header has said that it is a call.
+        // In version two the header has declared it a call.
         Ok((_, MessageType::Reply)) if header.version == Version::One => {
             return Ok(ServeOutcome::Nothing);
         }
@@ -273,7 +273,7 @@ fn no_room(lists: &Lists<'_>, shortage: Shortage) -> ServeOutcome {
     ServeOutcome::Refused(shortage::refusal(lists, shortage))
 }
 
-/// Posts the receive again, and then what is to be sent.
+/// Posts the receive again, and then sends the result.
 async fn finish<S: Serve>(
     shared: &ResponderShared<S>,
     connection: &Rc<RdmaConnection>,
@@ -287,7 +287,7 @@ async fn finish<S: Serve>(
             let credits = connection
                 .repost_and_grant(shared, receive, words.credits)
                 .await;
-            // If the connection broke there is nobody left to answer.
+            // If the connection broke there is no peer to answer.
             let _ = prepared.send(shared, connection, credits).await;
         }
         (Ok(ServeOutcome::Refused(refusal)), _) => {
@@ -328,6 +328,6 @@ async fn refuse<S>(
     let credits = connection
         .repost_and_grant(shared, receive, words.credits)
         .await;
-    // If the connection broke there is nobody left to answer.
+    // If the connection broke there is no peer to answer.
     let _ = answer::send_plain(shared, connection, buffer, length, credits).await;
 }

@@ -1,4 +1,4 @@
-//! What answers: the providers of one reactor, their connections and the calls in service.
+//! The responder: the providers of one reactor, their connections and the calls in service.
 
 use std::future::Future;
 use std::rc::Rc;
@@ -17,34 +17,33 @@ use crate::flow::TaskLimits;
 use crate::log_limit::LogLimit;
 use crate::rpc::{CallScheduler, RequestSlot};
 
-/// Events taken from a provider in one go.
+/// Events taken from a provider at once.
 const EVENTS: usize = 256;
 
-/// The responder of one reactor, to be turned by whoever owns it: [`poll`](Self::poll),
-/// [`run`](Self::run), [`flush`](Self::flush), over and over. `F` is the future of a task that
-/// serves calls.
+/// The responder of one reactor. Its owner calls [`poll`](Self::poll), [`run`](Self::run) and
+/// [`flush`](Self::flush) in turn. `F` is the future of a task that serves calls.
 pub struct Responder<S, F> {
     pub(super) shared: Rc<ResponderShared<S>>,
     pub(super) fabrics: Vec<FabricSlot>,
     pub(super) calls: CallScheduler<Arrived, F>,
     events: Vec<Event>,
-    /// No calls and no connections are taken any more.
+    /// New calls and connections are refused.
     pub(super) refuses: bool,
-    /// Connections of which calls were refused.
+    /// Connections with refused calls.
     refused: Vec<Rc<RdmaConnection>>,
     /// Connections of addresses that no export admits.
     pub(super) unadmitted: UnadmittedConnections,
-    /// Providers that go with their last connection.
+    /// Providers to be dropped with their last connection.
     retiring: usize,
-    /// Lines in the log that peers can cause.
+    /// Rate limits of log lines that peers can cause.
     refused_unadmitted: LogLimit,
     refused_others: LogLimit,
     slow_client: LogLimit,
 }
 
 impl<S: 'static, F: Future<Output = ()>> Responder<S, F> {
-    /// Puts a responder together. `work` makes the future of a task
-    /// ([`super::work`]); `alarm` is rung when a task can go on, which a reactor that sleeps needs.
+    /// Creates a responder. `work` makes the future of a task ([`super::work`]); `alarm` is
+    /// signalled when a task can continue, for reactors that sleep.
     pub fn new(
         shared: Rc<ResponderShared<S>>,
         fabrics: Vec<FabricSlot>,
@@ -68,13 +67,13 @@ impl<S: 'static, F: Future<Output = ()>> Responder<S, F> {
         }
     }
 
-    /// What its connections share.
+    /// The state shared by its connections.
     pub fn shared(&self) -> &Rc<ResponderShared<S>> {
         &self.shared
     }
 
-    /// Sets the clock, and takes in what the providers report. Connections that are to be placed
-    /// are handed to `incoming`, with the listener they came by. Returns the amount of work done.
+    /// Sets the clock, and processes the events of the providers. Connections to be placed are
+    /// passed to `incoming`, with their listeners. Returns the amount of work done.
     pub fn poll(&mut self, now: Instant, mut incoming: impl FnMut(FabricId, Incoming)) -> usize {
         let mut work = self.shared.clock.turn(now) + compat::expire(&self.shared, now);
         work += self.close_slow(now) + self.unadmitted.review(&self.shared, now);
@@ -91,7 +90,7 @@ impl<S: 'static, F: Future<Output = ()>> Responder<S, F> {
                 .borrow_mut()
                 .poll(now, &mut events);
             for event in events.drain(..) {
-                // Calls come first and are taken apart here: an event is large to move.
+                // Calls come first and are matched here: an event is expensive to move.
                 match event {
                     Event::Received {
                         queue_pair,
@@ -108,8 +107,8 @@ impl<S: 'static, F: Future<Output = ()>> Responder<S, F> {
         work
     }
 
-    /// Ends the connections whose clients take or give data too slowly: what waits for them holds
-    /// memory. Returns how many.
+    /// Ends the connections whose clients receive or send data too slowly, as pending data holds
+    /// memory. Returns their number.
     fn close_slow(&mut self, now: Instant) -> usize {
         let schedule = &self.shared.transfers;
         if !schedule.is_due(now) {
@@ -158,8 +157,8 @@ impl<S: 'static, F: Future<Output = ()>> Responder<S, F> {
         if connection.capture.is_on() {
             connection.capture.received(&receive[..length]);
         }
-        // Before all calls that wait, so that its receive is posted again at once (RFC 5666
-        // section 3.8), and its memory comes back whatever they wait for.
+        // Before all waiting calls, so that its receive is posted again at once (RFC 5666 section
+        // 3.8), and its memory is released.
         if let Some(xid) = connection.compat.done_of(&receive[..length]) {
             connection.repost(&self.shared, receive);
             connection.compat.done(&self.shared, connection, xid);
@@ -178,7 +177,7 @@ impl<S: 'static, F: Future<Output = ()>> Responder<S, F> {
         }
     }
 
-    /// Refuses a call. Its connection ends when all that were taken are answered.
+    /// Refuses a call. Its connection ends when all accepted ones are answered.
     #[cold]
     pub(super) fn refuse_call(&mut self, call: Arrived) {
         let connection = call.connection;
@@ -188,7 +187,7 @@ impl<S: 'static, F: Future<Output = ()>> Responder<S, F> {
         }
     }
 
-    /// Ends the connections of which calls were refused, as they fall idle.
+    /// Ends the connections with refused calls, when they are idle.
     #[cold]
     fn leave_refused(&mut self) {
         self.refused.retain(|connection| {
@@ -210,8 +209,8 @@ impl<S: 'static, F: Future<Output = ()>> Responder<S, F> {
             } => {
                 drop(local);
                 let unwanted = self.shared.completions.complete(token, result);
-                // Nobody waits for a reply to leave. Which call its chunks were of matters if they
-                // could not be written.
+                // The completion of a reply has no waiter. The call is needed if its chunks could
+                // not be written.
                 if let Err(Err(WorkError::RemoteAccess)) = unwanted
                     && let Some(xid) = answer::call_of(token)
                     && let Some(connection) = self.fabrics[fabric].connection(queue_pair)
@@ -314,12 +313,12 @@ impl<S: 'static, F: Future<Output = ()>> Responder<S, F> {
                     compat.revoked(&self.shared, connection, key);
                 }
             }
-            // Receives and arrivals were taken before. A responder never connects.
+            // Receives and arrivals were handled above. A responder never connects.
             Event::Received { .. } | Event::Incoming(_) | Event::Rejected { .. } => {}
         }
     }
 
-    /// Goes on with the calls that can go on. Returns the amount of work done.
+    /// Runs the calls that can continue. Returns the amount of work done.
     pub fn run(&mut self) -> usize {
         let work = self.calls.run();
         for failed in self.calls.failed() {
@@ -333,7 +332,7 @@ impl<S: 'static, F: Future<Output = ()>> Responder<S, F> {
         work
     }
 
-    /// Sends what was posted. Returns the amount of work done.
+    /// Sends posted requests. Returns the amount of work done.
     pub fn flush(&mut self, now: Instant) -> usize {
         self.fabrics
             .iter()
@@ -341,7 +340,7 @@ impl<S: 'static, F: Future<Output = ()>> Responder<S, F> {
             .sum()
     }
 
-    /// Takes over a connection that arrived at another reactor's listener.
+    /// Adopts a connection that arrived at another reactor's listener.
     pub fn adopt(&mut self, fabric: FabricId, incoming: Incoming, now: Instant) {
         let Some(slot) = self.fabric(fabric) else {
             return;
@@ -365,8 +364,8 @@ impl<S: 'static, F: Future<Output = ()>> Responder<S, F> {
         self.fabrics.iter_mut().find(|slot| slot.id == id)
     }
 
-    /// Lets go of a provider once its last connection has ended. Nothing may listen there, nor may
-    /// a connection be on its way to it.
+    /// Drops a provider once its last connection has ended. It must have no listener, and no
+    /// connection to be adopted.
     pub fn retire(&mut self, id: FabricId) {
         if let Some(slot) = self.fabric(id) {
             slot.stop_listening();
@@ -381,8 +380,7 @@ impl<S: 'static, F: Future<Output = ()>> Responder<S, F> {
         self.retiring = self.fabrics.iter().filter(|slot| slot.retires).count();
     }
 
-    /// Lets connections have more receives posted than they were made for: as many as those that
-    /// are made now.
+    /// Permits more posted receives for existing connections: as many as for new ones.
     pub fn deepen_receives(&self) {
         for slot in &self.fabrics {
             for connection in slot.connections() {
@@ -396,7 +394,7 @@ impl<S: 'static, F: Future<Output = ()>> Responder<S, F> {
         self.fabrics.iter().flat_map(FabricSlot::connections)
     }
 
-    /// Whether no call is being served or waits, and no reply is yet to be fetched.
+    /// Whether no call is in service or waiting, and no reply is to be fetched.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.calls.is_idle() && self.shared.exposed.is_idle()

@@ -1,13 +1,13 @@
-//! Calls from here to a client, by the connection that the client made (RFC 8167, version two draft
-//! section 4.2).
+//! Reverse calls: from the server to a client, on the connection that the client made (RFC 8167,
+//! version two draft section 4.2).
 //!
-//! Such calls have XIDs and credits of their own: the credit word of a call from here is a wish,
-//! that of the client's reply a grant, and neither touches those of the client's calls. They go
-//! inline only, in the version that the client calls in, and not before the upper layer knows that
-//! the client is ready for them ([`ReversePath::allow`]). While they wait for their reply, a
-//! receive more than the client's grant asks for is posted for each. A connection is never made
-//! from here: what was not answered when it ended is for the upper layer to repeat on the client's
-//! next one.
+//! Reverse calls have their own XIDs and credits: the credit word of a reverse call is a request,
+//! that of the client's reply a grant, and neither affects those of the client's calls. They are
+//! sent inline only, in the version of the client's calls, and only after the upper layer knows
+//! that the client is ready for them ([`ReversePath::allow`]). For each reverse call in progress,
+//! one receive is posted beyond those for the client's grant. The server never makes a connection:
+//! unanswered calls of an ended connection are repeated by the upper layer on the client's next
+//! one.
 
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
@@ -23,19 +23,19 @@ use millrace_wire::xdr::Encoder;
 use super::{RdmaConnection, ResponderShared, answer};
 use crate::rpc::reverse::{ReverseCall, ReverseError, ReversePath, ReverseReply, until};
 
-/// Most calls from here that one client may have in progress, whatever it grants.
+/// The most reverse calls in progress for one client, whatever it grants.
 pub const CALLS_MAX: u32 = 16;
 
-/// Bytes of the XID, which this side puts in.
+/// Bytes of the XID, which this side inserts.
 const XID: usize = 4;
 
-/// The calls from here on one connection.
+/// The reverse calls of one connection.
 pub(super) struct Reverse {
-    /// Calls whose replies may come. Kept apart, as it is asked for at each reply to the client's
-    /// own calls.
+    /// Calls that may be answered. Stored separately, as it is needed for each reply to the
+    /// client's own calls.
     open: Cell<u32>,
     state: RefCell<ReverseState>,
-    /// Who waits for a credit, first come first.
+    /// Waiters for a credit, first come, first served.
     line: TurnQueue,
 }
 
@@ -47,7 +47,7 @@ struct ReverseState {
 }
 
 struct Pending {
-    /// Whom to wake, which tells it from all others.
+    /// The waker, which distinguishes it from all others.
     waiter: u64,
     xid: u32,
     version: u32,
@@ -56,7 +56,7 @@ struct Pending {
 
 enum Stage {
     Awaited,
-    /// Nobody waits any more, but the client still has the call and its credit.
+    /// It has no waiter, but the client still has the call and its credit.
     GivenUp,
     Answered(Result<Vec<u8>, u32>),
 }
@@ -84,22 +84,22 @@ impl Pending {
 }
 
 impl Reverse {
-    /// Receives to be kept for replies.
+    /// Receives needed for replies.
     pub fn receives(&self) -> u32 {
         self.open.get()
     }
 
-    /// Changes the calls.
+    /// Modifies the calls.
     fn change<T>(&self, change: impl FnOnce(&mut ReverseState) -> T) -> T {
         let state = &mut *self.state.borrow_mut();
         let changed = change(state);
         let open = state.calls.iter().filter(|call| call.is_open()).count();
-        // Each has a credit, and there are not more of those.
+        // Each has a credit, which limits their number.
         self.open.set(u32::try_from(open).unwrap_or(CALLS_MAX));
         changed
     }
 
-    /// Takes a message that answers a call from here; whether anybody waited for it.
+    /// Handles the answer to a reverse call; returns whether it was expected.
     pub fn take<S>(&self, shared: &ResponderShared<S>, header: &Header<'_>, rules: &Rules) -> bool {
         let outcome = match (header.body, header.reverse_message(rules)) {
             (Body::Error(error), _) => Err(error.code()),
@@ -113,8 +113,8 @@ impl Reverse {
                 let version = outcome.is_err() || call.version == words.version;
                 call.is_open() && version && call.xid == words.xid
             })?;
-            // The direction of an error is not certain, so its credits are no grant (RFC 8167
-            // section 4.1).
+            // The direction of an error is uncertain, so its credits are no grant (RFC 8167 section
+            // 4.1).
             match outcome {
                 Ok(_) => state.window.answered(words.credits, true),
                 Err(_) => state.window.returned(),
@@ -133,7 +133,7 @@ impl Reverse {
         waiter.is_some_and(|waiter| shared.completions.complete(waiter, Ok(())).is_ok())
     }
 
-    /// The connection has ended: wakes all who wait.
+    /// The connection has ended: wakes all waiters.
     pub fn end<S>(&self, shared: &ResponderShared<S>) {
         let calls = self.change(|state| {
             state.ended = true;
@@ -144,7 +144,7 @@ impl Reverse {
             .iter()
             .filter(|call| matches!(call.stage, Stage::Awaited));
         for call in awaited {
-            // Who was woken before finds that it has ended.
+            // Waiters woken earlier find that it has ended.
             let flushed = Err(WorkError::Flushed);
             let _ = shared.completions.complete(call.waiter, flushed);
         }
@@ -161,7 +161,7 @@ impl Reverse {
     }
 }
 
-/// A credit, given back if its call is not sent after all.
+/// A credit, returned if its call is not sent.
 struct Credit<'a> {
     reverse: &'a Reverse,
     is_sent: bool,
@@ -188,7 +188,7 @@ impl Drop for Credit<'_> {
     }
 }
 
-/// A call that is listed, until its caller has its outcome or gives up.
+/// A listed call, until its caller has its outcome or gives up.
 struct Listed<'a> {
     credit: Credit<'a>,
     waiter: u64,
@@ -206,7 +206,7 @@ impl<'a> Listed<'a> {
         Self { credit, waiter }
     }
 
-    /// What was answered, if anything.
+    /// The answer, if any.
     fn outcome(&self) -> Option<Result<Vec<u8>, u32>> {
         self.credit.reverse.change(|state| {
             let mut calls = state.calls.iter();
@@ -236,7 +236,7 @@ impl Drop for Listed<'_> {
 }
 
 impl RdmaConnection {
-    /// Calls from here: the client's grant, and how many of it are in use.
+    /// Reverse calls: the client's grant, and the number of credits in use.
     #[must_use]
     pub fn reverse_credits(&self) -> (u32, u32) {
         let state = self.reverse.state.borrow();
@@ -260,14 +260,13 @@ impl RdmaConnection {
         }
     }
 
-    /// The version that a call from here has to have, and the bytes of its header.
+    /// The version of a reverse call, and the length of its header.
     fn outgoing(&self, message: &[u8]) -> Result<(Version, usize), ReverseError> {
         let allowed = self.reverse.state.borrow().allowed;
         let version = self.version().filter(|_| allowed);
         let version = version.ok_or(ReverseError::NotReady)?;
         let headroom = version.shortest();
-        // What holds for replies to the client's calls holds for calls to it (RFC 8167 section
-        // 4.2).
+        // The limit of replies to the client's calls applies to calls to it (RFC 8167 section 4.2).
         let most = self.inline().limit(version).saturating_sub(headroom);
         if message.len() > most {
             return Err(ReverseError::TooLong { most });
@@ -284,7 +283,7 @@ impl RdmaConnection {
         let lost = ReverseError::ConnectionLost { xid };
         self.outgoing(message)?;
         let credit = Credit::take(&self.reverse).await.ok_or(lost)?;
-        // The client may have called in another version meanwhile.
+        // The client may have used another version in the meantime.
         let (version, headroom) = self.outgoing(message)?;
         let (waiter, wait) = shared.completions.register();
         let mut listed = Listed::new(credit, xid, version.number(), waiter);
@@ -313,7 +312,8 @@ impl RdmaConnection {
     }
 }
 
-/// The way to call the client of a connection. It keeps neither the connection nor what is shared.
+/// The path for calls to the client of a connection. It owns neither the connection nor shared
+/// state.
 pub(super) struct RdmaReversePath<S> {
     pub connection: Weak<RdmaConnection>,
     pub shared: Weak<ResponderShared<S>>,

@@ -1,4 +1,4 @@
-//! What the configuration and the peer decide about a connection.
+//! Settings of a connection, from the configuration and the peer.
 
 use millrace_mempool::Class;
 use millrace_reactor::fabric::PrivateData;
@@ -9,34 +9,33 @@ use super::compat::{Ccp, ExposureLimits};
 use crate::transfer::TransferLimits;
 
 /// Settings of the responder, the same for all connections of a reactor. They may be replaced while
-/// it runs: bounds hold for all connections from their next call on, [`Terms`] for connections
-/// made from then on.
+/// it runs: limits apply to all connections from their next call on, [`Terms`] to new connections.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// Longest message that is sent inline, in bytes, and of a receive at least.
+    /// The longest message sent inline, and the minimum size of a receive, in bytes.
     pub inline: usize,
-    /// Most credits granted to one connection.
+    /// The most credits granted to one connection.
     pub credits: u32,
-    /// What headers are let in.
+    /// The rules for accepting headers.
     pub rules: Rules,
-    /// Bounds of replies with read chunks, for connections that have them.
+    /// Limits of replies with read chunks, for connections in classic mode.
     pub exposures: ExposureLimits,
-    /// The connection configuration protocol, where it is served.
+    /// The connection configuration protocol, if it is served.
     pub ccp: Option<Ccp>,
-    /// How slowly clients may take and give data.
+    /// The minimum rates at which clients receive and send data.
     pub transfers: TransferLimits,
 }
 
 impl Settings {
-    /// Settings for an inline limit in bytes, a bound on credits, and the bytes of the largest
-    /// WRITE; with `padding` RDMA_MSGP is understood, else refused (RFC 8166 section 4.6.1). Both
+    /// Settings for an inline limit in bytes, a limit of credits, and the bytes of the largest
+    /// WRITE; with `padding` RDMA_MSGP is accepted, else refused (RFC 8166 section 4.6.1). Both
     /// versions are served; see [`Settings::serving`].
     #[must_use]
     pub fn new(inline: usize, credits: u32, transfer_max: u32, padding: bool) -> Self {
         let rules = Rules {
             versions: Versions::BOTH,
             padding,
-            // One WRITE of the largest size, with its round-up and all that stands around it.
+            // One WRITE of the largest size, with its round-up and the message around it.
             read_bytes: u64::from(transfer_max) + 64 * 1024,
             ..Rules::default()
         };
@@ -64,33 +63,32 @@ impl Settings {
         self
     }
 
-    /// Bytes of a posted receive of connections made now ([`Terms::receive_size`]).
+    /// The size of a posted receive of new connections ([`Terms::receive_size`]).
     #[must_use]
     pub fn receive_size(&self) -> usize {
         Terms::of(self).receive_size()
     }
 
-    /// The class of buffers that receives come from.
+    /// The buffer class of receives.
     #[must_use]
     pub fn receive_class(&self) -> Class {
         Class::for_size(self.receive_size()).unwrap_or(Class::Large)
     }
 }
 
-/// What of the settings a connection keeps for as long as it lives, whatever they become
-/// meanwhile: its client has been told.
+/// Settings that a connection keeps for its lifetime, as they were announced to its client.
 #[derive(Clone, Copy, Debug)]
 pub struct Terms {
-    /// Longest message that is sent inline, in bytes, and of a receive at least.
+    /// The longest message sent inline, and the minimum size of a receive, in bytes.
     pub inline: usize,
-    /// What headers are let in.
+    /// The rules for accepting headers.
     pub rules: Rules,
-    /// The connection configuration protocol, where it is served.
+    /// The connection configuration protocol, if it is served.
     pub ccp: Option<Ccp>,
 }
 
 impl Terms {
-    /// Those of a connection made now.
+    /// Those of a new connection.
     #[must_use]
     pub const fn of(settings: &Settings) -> Self {
         let Settings {
@@ -99,30 +97,30 @@ impl Terms {
         Self { inline, rules, ccp }
     }
 
-    /// Bytes of a posted receive. From the first one on they are as long as any version served
-    /// may ask for, as a client may take up its limit with any message (version two draft
-    /// section 6.2).
+    /// The size of a posted receive. From the first one on it is the longest that any served
+    /// version permits, as a client may use its limit with any message (version two draft section
+    /// 6.2).
     #[must_use]
     pub fn receive_size(&self) -> usize {
         self.inline.max(self.rules.versions.high().min_inline())
     }
 }
 
-/// What a connection request's private data settles (RFC 8797), and later the configuration
-/// protocol, if the client uses it (RFC 5666 section 6).
+/// The limits agreed by the private data of a connection request (RFC 8797), and later by the
+/// configuration protocol, if the client uses it (RFC 5666 section 6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Inline {
-    /// Longest message of version one that may be sent to the peer inline, in bytes.
+    /// The longest message of version one that may be sent to the peer inline, in bytes.
     pub send: usize,
     /// The same of version two.
     pub send_two: usize,
-    /// Whether replies may invalidate a key of the peer's.
+    /// Whether replies may invalidate a key of the peer.
     pub invalidate: bool,
 }
 
 impl Inline {
-    /// Reads the peer's private data. Without it the version's own limits hold, and keys are left
-    /// alone in version one. A size that the peer states holds whatever the version.
+    /// Decodes the peer's private data. Without it the version's own limits apply, and keys are not
+    /// invalidated in version one. A size announced by the peer applies to all versions.
     #[must_use]
     pub fn of_peer(bytes: &[u8], settings: &Settings) -> Self {
         let stated = private_data::PrivateData::find(bytes);
@@ -134,7 +132,7 @@ impl Inline {
         }
     }
 
-    /// Longest message of a version that may be sent inline, in bytes.
+    /// The longest message of a version that may be sent inline, in bytes.
     #[must_use]
     pub const fn limit(self, version: Version) -> usize {
         match version {
@@ -144,8 +142,8 @@ impl Inline {
     }
 }
 
-/// The private data of an accept: our sizes. The flag for remote invalidation speaks of the
-/// reverse direction here and stays clear.
+/// The private data of an accept: our sizes. The flag for remote invalidation refers to the reverse
+/// direction here and is not set.
 #[must_use]
 pub fn private_data(settings: &Settings) -> PrivateData {
     let message = private_data::PrivateData {

@@ -1,4 +1,4 @@
-//! What all connections of one reactor share.
+//! State shared by all connections of one reactor.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::net::IpAddr;
@@ -22,18 +22,18 @@ use crate::latency::LatencyBatch;
 use crate::rpc::ConnectionRef;
 use crate::rpc::reverse::first_xid;
 
-/// How a work request that a task waits for ended. Its slices are let go of before.
+/// The result of an awaited work request. Its slices are dropped before.
 pub type Outcome = Result<(), WorkError>;
 
-/// What all connections of one reactor share.
+/// State shared by all connections of one reactor.
 pub struct ResponderShared<S> {
     /// The programs served.
     pub programs: S,
     /// The reactor's memory.
     pub pool: Pool,
-    /// The time of the turn, and tasks that wait for a later one.
+    /// The time of the turn, and tasks that wait for a later time.
     pub clock: Clock,
-    /// Who may have how much.
+    /// Flow control.
     pub flow: Flow,
     /// Tasks that wait for work requests.
     pub completions: Completions<Outcome>,
@@ -43,16 +43,16 @@ pub struct ResponderShared<S> {
     pub counters: std::sync::Arc<ConnectionCounters>,
     /// Extensions of version two.
     pub options: Options,
-    /// What connections expose.
+    /// The exposures of connections.
     pub exposed: ReactorExposures,
     pub(super) remote_access_failures: RemoteAccessFailures,
-    /// When to look at what clients have not let go of.
+    /// When to check transfers that clients have not completed.
     pub(super) transfers: TransferSchedule,
-    /// Tells whom an export admits; all, until that is set.
+    /// Decides whether an export admits an address; all are admitted before it is set.
     admission: OnceCell<Box<dyn Fn(IpAddr) -> bool>>,
     /// The XID of the next call to a client.
     reverse_xid: Cell<u32>,
-    /// Calls that were answered in this turn, to be timed at its end.
+    /// Calls answered in this turn, whose latency is recorded at its end.
     answered: LatencyBatch<ConnectionRef>,
     slices: RefCell<Vec<Vec<Slice>>>,
     chains: RefCell<Vec<Vec<WorkRequest>>>,
@@ -60,7 +60,7 @@ pub struct ResponderShared<S> {
 }
 
 impl<S> ResponderShared<S> {
-    /// Puts the parts together, for a process of one reactor.
+    /// Creates it, for a process with one reactor.
     pub fn new(programs: S, pool: Pool, clock: Clock, settings: Settings) -> Self {
         let flow = Flow::of_one_reactor(&pool, settings.receive_class(), &clock);
         let now = clock.now();
@@ -85,22 +85,22 @@ impl<S> ResponderShared<S> {
         }
     }
 
-    /// Meters clients by `flow`, which knows those of other reactors.
+    /// Uses `flow`, which shares its clients with other reactors.
     #[must_use]
     pub fn with_flow(mut self, flow: Flow) -> Self {
         self.flow = flow;
         self
     }
 
-    /// Keeps what is exposed within a budget that other reactors share.
+    /// Uses a budget of exposures shared with other reactors.
     #[must_use]
     pub fn within(mut self, budget: std::sync::Arc<ExposureBudget>) -> Self {
         self.exposed = ReactorExposures::new(budget, self.clock.now());
         self
     }
 
-    /// Gives little room and time to clients at addresses that are not `admitted`. The first one
-    /// given counts.
+    /// Limits clients at addresses that are not `admitted` in connections and time. Only the first
+    /// call has an effect.
     pub fn admit_by(&self, admitted: impl Fn(IpAddr) -> bool + 'static) {
         let _ = self.admission.set(Box::new(admitted));
     }
@@ -111,8 +111,8 @@ impl<S> ResponderShared<S> {
         admission.is_none_or(|admitted| admitted(address))
     }
 
-    /// A buffer to be kept for long: a receive, or a connection's reserve. It is never the last one
-    /// free: that one goes from reply to reply, so that every call has its answer sooner or later
+    /// A buffer to be kept for long: a receive, or a connection's reserve. It is never the last
+    /// free one: that one passes from reply to reply, so that every call is answered eventually
     /// however many receives are posted (conformance row RR1-CRED-11).
     pub(super) fn keep(&self, class: Class) -> Option<Buffer> {
         let kept = self.pool.try_acquire(class)?;
@@ -120,35 +120,35 @@ impl<S> ResponderShared<S> {
         left.map(|_| kept)
     }
 
-    /// Notes a call of a connection that was answered.
+    /// Records an answered call of a connection.
     pub(super) fn answered(&self, connection: &RdmaConnection, arrived: Instant) {
         let observe = |one: &ConnectionRef, took, calls| one.usage().answered(took, calls);
         self.answered.note(connection.identity(), arrived, observe);
     }
 
-    /// The reactor has come to the end of a turn: counts the calls that were answered in it.
+    /// Ends a turn of the reactor: records the calls answered in it.
     pub fn turned(&self, end: &TurnEnd) {
         let observe = |one: &ConnectionRef, took, calls| one.usage().answered(took, calls);
         self.answered.settle(end, observe);
     }
 
-    /// An empty list of slices, used before where possible, so that it does not grow again.
+    /// An empty list of slices, reused if possible, to avoid growing it again.
     pub(super) fn slices(&self) -> Vec<Slice> {
         self.slices.borrow_mut().pop().unwrap_or_default()
     }
 
-    /// Takes a list of slices back.
+    /// Returns a list of slices for reuse.
     pub(super) fn recycle_slices(&self, mut list: Vec<Slice>) {
         list.clear();
         self.slices.borrow_mut().push(list);
     }
 
-    /// An empty chain, used before where possible.
+    /// An empty chain, reused if possible.
     pub(super) fn chain(&self) -> Vec<WorkRequest> {
         self.chains.borrow_mut().pop().unwrap_or_default()
     }
 
-    /// Takes a chain back.
+    /// Returns a chain for reuse.
     pub(super) fn recycle_chain(&self, mut chain: Vec<WorkRequest>) {
         chain.clear();
         self.chains.borrow_mut().push(chain);
@@ -161,7 +161,7 @@ impl<S> ResponderShared<S> {
         xid
     }
 
-    /// Notes that chains of a connection wait for room in its send queue.
+    /// Records that chains of a connection wait for space in its send queue.
     pub(super) fn note_full(&self, connection: &Rc<RdmaConnection>) {
         let mut full = self.full.borrow_mut();
         if !full.iter().any(|known| Rc::ptr_eq(known, connection)) {
@@ -169,9 +169,9 @@ impl<S> ResponderShared<S> {
         }
     }
 
-    /// Lets chains go on that waited and now have room.
+    /// Wakes waiting chains that now have space.
     pub fn wake_senders(&self) {
-        // A waker may run into this list, so it is not borrowed meanwhile.
+        // A waker may use this list, so it is not borrowed during the calls.
         let mut full = self.full.take();
         full.retain(|connection| {
             connection.wake_sender();

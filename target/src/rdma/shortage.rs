@@ -1,16 +1,16 @@
-//! Which segment of a call is too short for its reply (version two draft section 5.2.4).
+//! The segment of a call that is too short for its reply (version two draft section 5.2.4).
 
 use millrace_wire::rpcrdma::{Lists, Refusal, WriteChunk};
 use millrace_wire::xdr::round_up;
 
 use crate::call::Shortage;
 
-/// Refuses a call whose reply finds no room. The segment named is the last one of its chunk with
-/// any room, as all before it would be filled: a call that only has that one longer, by exactly
-/// what is told, has room enough.
+/// Refuses a call whose reply does not fit. The segment named is the last one of its chunk with any
+/// space, as all before it would be filled: a call with only that one longer, by exactly the
+/// difference, has enough space.
 ///
 /// No segment is named if the call has none that could be longer: then the length, if it is known,
-/// is that of the Reply chunk it lacks.
+/// is that of the missing Reply chunk.
 pub fn refusal(lists: &Lists<'_>, shortage: Shortage) -> Refusal {
     let (segment, needed) = find(lists, shortage).unwrap_or_default();
     Refusal::CannotReply {
@@ -38,7 +38,7 @@ fn find(lists: &Lists<'_>, shortage: Shortage) -> Option<(u32, u32)> {
     }
 }
 
-/// Number and needed length of the segment that is too short for `bytes`, in a chunk of the write
+/// Number and required length of the segment that is too short for `bytes`, in a chunk of the write
 /// list or in the Reply chunk.
 fn lacking(lists: &Lists<'_>, number: Option<usize>, bytes: u64) -> Option<(u32, u32)> {
     let before = lists.writes.iter().take(number.unwrap_or(usize::MAX));
@@ -135,7 +135,7 @@ mod tests {
         let lack = |number, bytes| with(writes, reply, |lists| lacking(lists, number, bytes));
         assert_eq!(lack(Some(0), 16), Some((2, 6)));
         assert_eq!(lack(Some(1), 100), Some((4, 90)));
-        // Enough is no lack.
+        // Sufficient space is no shortage.
         assert_eq!(lack(Some(0), 15), None);
     }
 
@@ -149,7 +149,7 @@ mod tests {
         // Data without a chunk of its own is in the message, with its round-up.
         assert_eq!(found(&[], Some(&[50]), 100, 5), (1, 108));
         assert_eq!(found(&[&[]], Some(&[50]), 100, 5), (1, 108));
-        // The first is told if both are short.
+        // The first is named if both are short.
         assert_eq!(found(writes, Some(&[50]), 100, 20), (2, 10));
     }
 
@@ -159,7 +159,7 @@ mod tests {
         assert_eq!(found(&[&[5]], None, 100, 5), (0, 100));
         assert_eq!(found(&[], Some(&[]), 100, 3), (0, 104));
         assert_eq!(found(&[], None, 0, 0), (0, 0));
-        // Nor what no segment can hold.
+        // Nor is a length that no segment can have.
         assert_eq!(found(&[&[5]], None, 0, usize::MAX), (0, 0));
     }
 }

@@ -1,7 +1,8 @@
-//! Work requests of a connection that its client has not let go of yet, and how long they may take.
+//! Work requests of a connection that its client has not completed yet, and the time limit for
+//! them.
 //!
-//! A send queue ends its requests in the order of posting, RDMA Reads among them. So the room in it
-//! tells which are over, also of those whose success nobody waits for.
+//! A send queue completes its requests in the order of posting, including RDMA Reads. So its free
+//! space determines which are complete, including those without a waiter.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -11,13 +12,13 @@ use millrace_reactor::fabric::{Operation, WorkRequest};
 
 use crate::transfer::{TransferLimits, TransferWindow};
 
-/// Time between two looks.
+/// The interval of checks.
 const CHECK_AFTER: Duration = Duration::from_secs(1);
 
-/// Chains that there is storage for from the start.
+/// The initial capacity for chains.
 const ORDINARY: usize = 64;
 
-/// Which way a chain moves data.
+/// The direction of a chain's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TransferDirection {
     /// To the client.
@@ -26,7 +27,7 @@ pub enum TransferDirection {
     Fetching,
 }
 
-/// A chain of work requests: what it takes and moves.
+/// The requests and bytes of a chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChainSize {
     requests: u64,
@@ -35,7 +36,7 @@ pub struct ChainSize {
 }
 
 impl ChainSize {
-    /// Of a chain that is not posted yet.
+    /// Those of a chain that is not posted yet.
     pub fn of(chain: &[WorkRequest]) -> Self {
         let length = |request: &WorkRequest| -> u64 {
             let slices = request.local.iter();
@@ -60,22 +61,22 @@ impl ChainSize {
     }
 }
 
-/// A chain that was posted.
+/// A posted chain.
 #[derive(Debug)]
 struct PostedChain {
-    /// Requests posted up to its end, since the connection began.
+    /// Requests posted up to its end, since the connection was made.
     end: u64,
     bytes: u64,
     course: TransferDirection,
 }
 
-/// What one connection's client has not let go of yet.
+/// Transfers that one connection's client has not completed yet.
 #[derive(Debug)]
 pub struct Transfers {
     /// Requests posted, and their bytes.
     requests: Cell<u64>,
     bytes: Cell<u64>,
-    /// Bytes of the chains that are over.
+    /// Bytes of completed chains.
     moved: Cell<u64>,
     chains: RefCell<VecDeque<PostedChain>>,
     window: Cell<TransferWindow>,
@@ -93,8 +94,8 @@ impl Transfers {
         }
     }
 
-    /// Notes a chain that was posted. `in_queue` says how many requests the send queue holds, which
-    /// is asked for now and then only.
+    /// Records a posted chain. `in_queue` returns the number of requests in the send queue, and is
+    /// called occasionally only.
     pub fn posted(&self, size: ChainSize, in_queue: impl FnOnce() -> usize) {
         let end = self.requests.get() + size.requests;
         self.requests.set(end);
@@ -109,7 +110,7 @@ impl Transfers {
         });
     }
 
-    /// Forgets the chains that are over.
+    /// Removes completed chains.
     fn settle(&self, in_queue: usize) {
         let over = self.requests.get().saturating_sub(in_queue as u64);
         let mut chains = self.chains.borrow_mut();
@@ -118,7 +119,7 @@ impl Transfers {
         }
     }
 
-    /// Which way its oldest chain goes, if the client has let go of too little.
+    /// The direction of its oldest chain, if the client has completed too little.
     pub fn too_slow(
         &self,
         in_queue: usize,
@@ -135,13 +136,13 @@ impl Transfers {
         oldest.map(|chain| chain.course)
     }
 
-    /// Whether a chain is not over, as far as is known.
+    /// Whether a chain is not complete, as far as known.
     pub fn has_some(&self) -> bool {
         !self.chains.borrow().is_empty()
     }
 }
 
-/// When to look at the connections of a reactor.
+/// The schedule of checking the connections of a reactor.
 #[derive(Debug, Default)]
 pub struct TransferSchedule {
     next: Cell<Option<Instant>>,
@@ -155,18 +156,17 @@ impl TransferSchedule {
         }
     }
 
-    /// Whether it is time to look. Then [`TransferSchedule::looked`] says whether there is a next
-    /// time.
+    /// Whether a check is due. Afterwards [`TransferSchedule::looked`] schedules the next one.
     pub fn is_due(&self, now: Instant) -> bool {
         self.next.get().is_some_and(|next| now >= next)
     }
 
-    /// Whoever looked has found something that is not over, or nothing.
+    /// Records whether a check found incomplete transfers.
     pub fn looked(&self, now: Instant, found: bool) {
         self.next.set(found.then_some(now + CHECK_AFTER));
     }
 
-    /// When to look next, if anything is to be looked at.
+    /// The time of the next check, if there is one.
     pub fn next_deadline(&self) -> Option<Instant> {
         self.next.get()
     }

@@ -1,11 +1,13 @@
-//! RDMA connections of addresses that no export admits: a few at once, each for a short time and
-//! without receives beyond the first. A client that is admitted meanwhile keeps its connection.
+//! RDMA connections of addresses that no export admits: a limited number, each for a short time and
+//! without receives beyond the first ones. A client that is admitted in the meantime keeps its
+//! connection.
 //!
-//! Requests beyond them are rejected before any queue pair is made. On an RDMA device the queue
-//! pair of one that is accepted has its full depth from the start: the client may be admitted
-//! later, and hardly any device can deepen the queues of a queue pair (`RESIZE_MAX_WR`). What such
-//! addresses can make a device hold is therefore bounded by their number, [`MOST`] on each reactor.
-//! With `shared_receives` of the listener no receive queue is made for a connection at all.
+//! Requests beyond the limit are rejected before any queue pair is made. On an RDMA device the
+//! queue pair of an accepted one has its full depth from the start: the client may be admitted
+//! later, and hardly any device can deepen the queues of a queue pair (`RESIZE_MAX_WR`). The device
+//! resources used for such addresses are therefore limited by their number, [`MOST`] on each
+//! reactor. With `shared_receives` of the listener no receive queue is made for a connection at
+//! all.
 
 use std::net::IpAddr;
 use std::rc::Rc;
@@ -13,16 +15,16 @@ use std::time::{Duration, Instant};
 
 use super::{RdmaConnection, ResponderShared};
 
-/// Most of them on one reactor.
+/// The most of them on one reactor.
 const MOST: usize = 8;
 
-/// Most of them from one address.
+/// The most of them from one address.
 const MOST_OF_ADDRESS: usize = 2;
 
-/// They are closed after this time: enough for a call and its answer.
+/// They are closed after this time, which is enough for a call and its answer.
 const LIFETIME: Duration = Duration::from_secs(10);
 
-/// Time between two looks at them.
+/// The interval of reviews.
 const REVIEW_PAUSE: Duration = Duration::from_millis(500);
 
 /// The connections of such addresses.
@@ -33,24 +35,24 @@ pub struct UnadmittedConnections {
 }
 
 impl UnadmittedConnections {
-    /// Whether there is room for one more from an address.
+    /// Whether one more from an address is permitted.
     pub fn has_room(&self, address: IpAddr) -> bool {
         let open = || self.connections.iter().filter(|one| !one.is_broken());
         let own = open().filter(|one| one.peer().address == address);
         open().count() < MOST && own.count() < MOST_OF_ADDRESS
     }
 
-    /// Takes one in.
+    /// Adds one.
     pub fn add(&mut self, connection: &Rc<RdmaConnection>, now: Instant) {
         connection.set_unadmitted(true);
         self.reviewed.get_or_insert(now);
-        // They may come and go faster than they are reviewed.
+        // They may end faster than they are reviewed.
         self.connections.retain(|other| !other.is_broken());
         self.connections.push(Rc::clone(connection));
     }
 
-    /// Closes those whose time has passed, and lets those go that an export admits now. Returns how
-    /// many were closed.
+    /// Closes those whose time has passed, and releases those that an export admits now. Returns
+    /// the number closed.
     pub fn review<S>(&mut self, shared: &ResponderShared<S>, now: Instant) -> usize {
         if self.next_deadline().is_none_or(|due| now < due) {
             return 0;
@@ -75,7 +77,7 @@ impl UnadmittedConnections {
         closed
     }
 
-    /// When they are to be looked at next.
+    /// When the next review is due.
     pub fn next_deadline(&self) -> Option<Instant> {
         self.reviewed.map(|reviewed| reviewed + REVIEW_PAUSE)
     }

@@ -34,7 +34,7 @@ use crate::replay::{self, ReplayCache, ReplayLimits};
 use crate::rpcbind::{Offers, Registration, Rendezvous, RpcbindServer};
 use crate::tcp::{TcpConfig, TcpServer};
 
-/// Where port mappers listen (RFC 1833 section 2.1).
+/// The port of port mappers (RFC 1833 section 2.1).
 pub(super) const RPCBIND_PORT: u16 = 111;
 
 const NO_CORE: &str = "this process may use no core at all";
@@ -42,10 +42,10 @@ const NO_CORE: &str = "this process may use no core at all";
 /// Why the service does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The memory or the folder of an export cannot be had.
+    /// The memory or the folder of an export is not available.
     #[error("{}: {}", .0.path, .0.message)]
     Store(ConfigProblem),
-    /// There is not so much memory.
+    /// There is not enough memory.
     #[error("{}: {}", .0.path, .0.message)]
     Memory(ConfigProblem),
     /// The interrupt of [`StartProgress`] was set.
@@ -75,8 +75,8 @@ pub enum StartError {
 }
 
 impl StartError {
-    /// The key of the configuration that is at fault, where another start would fail as this one
-    /// did. RDMA devices come and go, so they are no such fault.
+    /// The key of the configuration that causes the error, if a retry would fail too. RDMA devices
+    /// can be added, so they are no such error.
     #[must_use]
     pub fn problem(&self) -> Option<ConfigProblem> {
         let root = KeyPath::root();
@@ -92,7 +92,7 @@ impl StartError {
                 return None;
             }
         };
-        // The words without the key.
+        // The text without the key.
         let message = match self {
             Self::Exports(error) => error.to_string(),
             Self::State(error) => error.to_string(),
@@ -103,7 +103,7 @@ impl StartError {
     }
 }
 
-/// Why a worker cannot be built on its core.
+/// Why a worker cannot be created on its core.
 #[derive(Debug, thiserror::Error)]
 enum BuildError {
     #[error("mempool: {0}")]
@@ -133,7 +133,7 @@ enum BuildError {
 }
 
 impl BuildError {
-    /// The key that is at fault.
+    /// The key that causes the error.
     fn problem(&self) -> Option<ConfigProblem> {
         let text = self.to_string();
         let path = match self {
@@ -149,7 +149,7 @@ impl BuildError {
     }
 }
 
-/// What every worker is built from; each gets its own clone.
+/// The parameters of every worker; each gets its own clone.
 #[derive(Clone)]
 struct WorkerPlan {
     config: Arc<Config>,
@@ -157,20 +157,20 @@ struct WorkerPlan {
     exports: Vec<(Rules, AnyVolume)>,
     key: [u8; 16],
     replay: ReplayCache,
-    /// What each reactor records calls with, by index, until it has taken it.
+    /// The journal writers of the reactors, by index, until taken.
     journals: Arc<Mutex<Vec<Option<replay::Writer>>>>,
     clients: MountTable,
     flow: FlowClients,
     exposures: Arc<ExposureBudget>,
     devices: OpenedDevices,
-    /// What the port mapper tells over RDMA, once it is known.
+    /// The port mapper's answers over RDMA, once known.
     offers: Option<Arc<OnceLock<Offers>>>,
-    /// How many reactors there are, and which of them this is.
+    /// The number of reactors, and the index of this one.
     reactors: usize,
     index: usize,
 }
 
-/// What a worker leaves for other threads to read.
+/// A worker's data for other threads.
 struct Built {
     parts: ReactorParts,
     addresses: Addresses,
@@ -191,7 +191,7 @@ pub fn start(config: Arc<Config>, progress: &StartProgress) -> Result<Service, S
     }
     let enough = memory::check_start(&config, cores.len(), memory::Freed::default());
     enough.map_err(StartError::Memory)?;
-    // First, as it fails soonest. Memory that is mapped later is registered as it comes.
+    // First, as it fails soonest. Memory mapped later is registered when it is added.
     progress.enter("opening RDMA devices")?;
     let devices = OpenedDevices::default();
     let opened = devices.open_for(&config, &registry);
@@ -223,7 +223,7 @@ pub fn start(config: Arc<Config>, progress: &StartProgress) -> Result<Service, S
     let (clients, export_limits) = terms::rates(&config);
     plan.flow
         .set_limits(&clients, export_limits, Instant::now());
-    // A wrong table is found before any reactor starts.
+    // An invalid table is found before any reactor starts.
     check_exports(&plan.exports).map_err(StartError::Exports)?;
 
     let mut reactors: Vec<ReactorHandle<ReactorMessage>> = Vec::new();
@@ -256,7 +256,7 @@ pub fn start(config: Arc<Config>, progress: &StartProgress) -> Result<Service, S
         }
     }
     for reactor in &reactors {
-        // The mailboxes are empty yet.
+        // The mailboxes are still empty.
         let _ = reactor.send(ReactorMessage::Peers(reactors.clone()));
     }
     let watchdog = Watchdog::spawn(&reactors).map_err(|error| {
@@ -309,7 +309,7 @@ pub fn start(config: Arc<Config>, progress: &StartProgress) -> Result<Service, S
     })
 }
 
-/// Ends reactors that have served nobody yet.
+/// Stops reactors that have served no client yet.
 fn stop(reactors: &[ReactorHandle<ReactorMessage>]) {
     for reactor in reactors {
         let _ = reactor.send(ReactorMessage::Drain {
@@ -359,7 +359,7 @@ fn spawn(
         let (tcp, rpc) = tcp(&plan, context, &shared.pool, &shared.flow, programs)?;
         let offers = Offers::of_service(rpc, &fabric);
         if let (0, Some(everywhere)) = (plan.index, &plan.offers) {
-            // The first reactor, which listens, is built before the others.
+            // The first reactor, which listens, is created before the others.
             let _ = everywhere.set(offers.clone());
         }
         let rpcbind = rpcbind(&plan, context, &shared.pool, offers)?;
@@ -375,7 +375,7 @@ fn spawn(
             providers: Providers::new(fabrics.counters),
             backend: room.backend(),
         };
-        // The one who started this thread waits for it.
+        // The thread that started this one waits for it.
         let _ = report.send(Built {
             parts,
             addresses: Addresses { fabric, rpc },
@@ -505,7 +505,7 @@ fn tcp(
     Ok((server, Some(bound)))
 }
 
-/// The port mapper, where it is to be this process; the first reactor runs it.
+/// The port mapper, if it is embedded; the first reactor runs it.
 fn rpcbind(
     plan: &WorkerPlan,
     context: &Context,

@@ -1,4 +1,4 @@
-//! Captures of a connection's messages, as files that network analysers read.
+//! Captures of a connection's messages, as files for network analysers.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -15,33 +15,33 @@ use super::worker::ReactorMessage;
 use crate::capture::{self, CaptureFile, CaptureLimits, CaptureSource, CapturedMessage};
 use crate::rdma::RdmaConnection;
 
-/// Captures under way at once.
+/// The most captures at once.
 const CAPTURES_MAX: usize = 4;
 
-/// Most messages of a capture, and the longest one in bytes and in seconds, whatever is asked for.
+/// The most messages of a capture, and its limits in bytes and seconds, whatever is requested.
 const MESSAGES_MAX: u64 = 1_000_000;
 const BYTES_MAX: u64 = 1 << 30;
 const BYTES_LEAST: u64 = 1024;
 const SECONDS_MAX: f64 = 3600.0;
 
-/// Bytes of the file that are handed out at a time, or little more.
+/// Approximate size of the pieces in which the file is returned.
 const PIECE: usize = 64 << 10;
 
-/// What a reactor answers to whoever wants a capture.
+/// A reactor's answer to a request for a capture.
 #[derive(Clone, Copy, Debug)]
 pub enum CaptureStart {
     /// There is no such connection here.
     NotHere,
-    /// It does not speak RPC-over-RDMA.
+    /// It does not use RPC-over-RDMA.
     NotRdma,
-    /// Somebody else captures it.
+    /// Another capture is in progress.
     Busy,
-    /// It is captured: the client's address, and ours if the provider tells.
+    /// The capture has started: the client's address, and ours if the provider reports it.
     Yes(SocketAddr, Option<SocketAddr>),
 }
 
 impl CaptureStart {
-    /// What a connection that is captured has to say.
+    /// The answer for a connection that is captured.
     pub(super) fn of(connection: &RdmaConnection) -> Self {
         let peer = connection.peer();
         let address = SocketAddr::new(peer.address, peer.port);
@@ -49,7 +49,7 @@ impl CaptureStart {
     }
 }
 
-/// One of the captures that may be under way, until dropped.
+/// One of the concurrent captures, released on drop.
 #[derive(Debug)]
 struct CaptureSlot(Arc<AtomicUsize>);
 
@@ -78,7 +78,7 @@ impl ServiceControl {
                 "{CAPTURES_MAX} captures are in progress, the most at a time"
             )));
         };
-        // What is no number at all is taken for no time.
+        // NaN is taken as zero.
         let seconds = bounds.seconds.clamp(0.0, SECONDS_MAX).max(0.0);
         let until = Instant::now() + Duration::from_secs_f64(seconds);
         let began = SystemTime::now();
@@ -117,7 +117,7 @@ impl ServiceControl {
     }
 }
 
-/// Where no address is known.
+/// A placeholder for an unknown address.
 fn anywhere(client: SocketAddr) -> SocketAddr {
     let address: IpAddr = match client.ip() {
         IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
@@ -126,16 +126,16 @@ fn anywhere(client: SocketAddr) -> SocketAddr {
     SocketAddr::new(address, RDMA_PORT)
 }
 
-/// A capture under way.
+/// A capture in progress.
 struct Stream {
     connection: u64,
     client: SocketAddr,
     file: CaptureFile,
     source: CaptureSource,
-    /// When it began, until that is written to the file.
+    /// The start time, until it is written to the file.
     began: Option<SystemTime>,
     until: Instant,
-    /// Bytes of the file that are left.
+    /// Bytes left in the file.
     left: u64,
     messages: u64,
     over: bool,
@@ -143,7 +143,7 @@ struct Stream {
 }
 
 impl Stream {
-    /// Appends a message, unless the file would be too long with it. Whether it was.
+    /// Appends a message, unless the file would become too long. Returns whether it would.
     fn append(&mut self, message: &CapturedMessage, piece: &mut Vec<u8>) -> bool {
         let length = self.file.bytes_of(message.bytes.len()) as u64;
         if length > self.left {
@@ -168,11 +168,11 @@ impl CaptureStream for Stream {
         while !self.over && piece.len() < PIECE {
             match self.source.next(wait_until) {
                 Ok(Some(message)) => self.over = !self.append(&message, &mut piece),
-                // What was copied in time is still taken.
+                // Messages copied in time are still returned.
                 Ok(None) if Instant::now() < self.until => break,
                 Ok(None) | Err(_) => self.over = true,
             }
-            // No more waiting once there is something to hand out.
+            // No further waiting once there is data to return.
             wait_until = Instant::now();
         }
         Ok((!self.over || !piece.is_empty()).then_some(piece))

@@ -1,4 +1,4 @@
-//! What the management plane sees and asks.
+//! The management plane's view of the service.
 
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -36,30 +36,30 @@ use crate::rdma::ConnectionCounters;
 use crate::replay::ReplayCache;
 use crate::tcp::TcpCounters;
 
-/// How long a reactor may take to answer.
+/// The timeout of a reactor's answer.
 pub(super) const REACTOR_ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What one reactor leaves for other threads to read.
+/// One reactor's data for other threads.
 pub struct ReactorParts {
     /// Its buffers.
     pub pool: Arc<PoolGauges>,
-    /// Bytes of the pages under that memory.
+    /// The page size of that memory, in bytes.
     pub page_size: usize,
     /// Its programs.
     pub programs: Arc<ProgramsCounters>,
-    /// What only NFS version 3 counts.
+    /// Counters of NFS version 3 only.
     pub nfs3: Arc<Nfs3Counters>,
-    /// What its programs have done with each export.
+    /// Its programs' counters of each export.
     pub exports: ExportsCounters,
     /// Its RPC-over-RDMA connections.
     pub rdma: Arc<ConnectionCounters>,
-    /// What meters its clients.
+    /// Its flow control.
     pub flow: Arc<FlowCounters>,
     /// Its TCP connections.
     pub tcp: Arc<TcpCounters>,
     /// Its providers.
     pub providers: Providers,
-    /// What does the work of folders there, once there were any.
+    /// The backend of folders there, once there were any.
     pub backend: Arc<OnceLock<Backend>>,
 }
 
@@ -81,7 +81,7 @@ pub struct ServiceControl {
     pub(super) reaper: Reaper,
     pub(super) spaces: Spaces,
     pub(super) log: LogFilter,
-    /// Captures under way.
+    /// Captures in progress.
     pub(super) captures: Arc<AtomicUsize>,
     watchdog: Watchdog,
 }
@@ -121,14 +121,14 @@ impl ServiceControl {
         }
     }
 
-    /// Whoever writes the log is told of new filters in this way. The first one given counts.
+    /// Sets the function for new log filters. Only the first call has an effect.
     pub fn on_log_filter(&self, hook: LogHook) {
         self.log.set_hook(hook);
     }
 
     /// Ends everything, clients at the deadline: no change is made from here on.
     pub(super) fn stop(&self, deadline: Instant) {
-        // It may stop already.
+        // It may be stopping already.
         let _ = self.phase.set(ServicePhase::Stopping(deadline));
         self.lock_changes().registration = None;
     }
@@ -142,7 +142,7 @@ impl ServiceControl {
             .collect()
     }
 
-    /// The reports of all reactors, in their order; of a moment ago, if somebody asked then.
+    /// The reports of all reactors, in order; recent ones are reused.
     pub(super) fn reports(&self) -> Result<Arc<Vec<ReactorReport>>, ControlError> {
         self.reports.get(Instant::now, || self.ask())
     }
@@ -151,7 +151,8 @@ impl ServiceControl {
         self.ask_all(ReactorMessage::Status)
     }
 
-    /// Asks all reactors at once, then waits for each. `question` gets where the answer goes.
+    /// Queries all reactors at once, then waits for each. `question` gets the channel for the
+    /// answer.
     pub(super) fn ask_all<T>(
         &self,
         question: impl Fn(Sender<T>) -> ReactorMessage,
@@ -227,7 +228,7 @@ impl Control for ServiceControl {
         problems.extend(folders::unserved(&folders::new_of(&running, next)));
         problems.extend(folders::unentitled(next));
         problems.extend(hardening::outside(next));
-        // Those that are open may come and go.
+        // Devices already open may be added and removed.
         if devices::BUILT_IN && devices::are_asked_for(next) && self.devices.get().is_none() {
             let looked = devices::look().err();
             problems.extend(looked.and_then(|why| devices::unusable(next, &why)));

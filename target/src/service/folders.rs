@@ -1,5 +1,4 @@
-//! Exports that are folders of the host: opening and closing them, and what a reactor needs to
-//! serve them.
+//! Exports of folders of the host: opening and closing them, and a reactor's resources for them.
 
 use std::cell::RefCell;
 use std::fs;
@@ -25,23 +24,23 @@ use millrace_store::posix::volume::{
 use super::served::backend_name;
 use crate::exports::{ExportId, Exports, Rules};
 
-/// Where clean stops leave what the next start needs, below the state directory.
+/// The folder of state from clean stops, below the state directory.
 const STATE: &str = "exports";
 
-/// Most operations on file data that a reactor has under way, of all its folders.
+/// The most operations on file data in progress on a reactor, for all its folders.
 const OPERATIONS: u32 = 4096;
 
-/// Time between two looks whether a volume's helpers are done.
+/// The interval of checking whether a volume's helpers are done.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// How long a look at a folder may take.
+/// The timeout of checking a folder.
 const LOOK: Duration = Duration::from_secs(5);
 
 /// Opens the folder of an export of a configuration. Blocks.
 ///
 /// # Errors
-/// It cannot be opened, or its name leads out of the exportable root that it is in: whoever may
-/// write there could have changed what was checked before.
+/// It cannot be opened, or its name leads out of its exportable root: the owner of a folder there
+/// could have changed it after the earlier check.
 pub fn open(
     config: &Config,
     export: &config::Export,
@@ -55,7 +54,7 @@ pub fn open(
     Ok(volume)
 }
 
-/// Logs what an operator should know of a folder that has been opened.
+/// Logs information for operators about an opened folder.
 fn tell(volume: &Volume) {
     let about = volume.info();
     let config = volume.config();
@@ -98,7 +97,7 @@ fn tell(volume: &Volume) {
     }
 }
 
-/// Puts in force what of a folder's configuration can change while it is served.
+/// Applies the settings of a folder that can change while it is served.
 pub fn adjust(volume: &Volume, posix: &config::Posix) {
     volume.adjust(direct(posix), sync(posix), limits(&posix.limits));
 }
@@ -118,7 +117,7 @@ fn sync(posix: &config::Posix) -> Sync {
     }
 }
 
-/// What the configuration means to a volume.
+/// The configuration of a volume.
 fn volume_config(
     export: &config::Export,
     posix: &config::Posix,
@@ -142,7 +141,7 @@ fn volume_config(
     }
 }
 
-/// Bounds as a volume knows them.
+/// Limits in the form of a volume.
 fn limits(limits: &config::StoreLimits) -> Limits {
     Limits {
         open_files: limits.open_files as usize,
@@ -155,8 +154,8 @@ fn limits(limits: &config::StoreLimits) -> Limits {
     }
 }
 
-/// The file of an export's state. `None` if its folder cannot be made, which costs clients no more
-/// than writing again what they had not committed.
+/// The file of an export's state. `None` if its folder cannot be made; the only effect is that
+/// clients write uncommitted data again.
 fn state_file(directory: &Path, path: &str) -> Option<PathBuf> {
     let folder = directory.join(STATE);
     if let Err(error) = fs::create_dir_all(&folder) {
@@ -169,8 +168,8 @@ fn state_file(directory: &Path, path: &str) -> Option<PathBuf> {
     Some(folder.join(format!("{:016x}", ExportId::of(path).0)))
 }
 
-/// What of the folders of a configuration cannot be served, without opening any. Blocks for a few
-/// seconds at most for each.
+/// Folders of a configuration that cannot be served, without opening any. Blocks for at most a few
+/// seconds for each.
 #[must_use]
 pub fn unserved(config: &Config) -> Vec<ConfigProblem> {
     let exports = config.exports.iter().enumerate();
@@ -185,8 +184,8 @@ pub fn unserved(config: &Config) -> Vec<ConfigProblem> {
         .collect()
 }
 
-/// Which folders of a configuration this process may not serve, since it lacks the right to act as
-/// their callers and nothing says that all may act as the server's own user.
+/// Folders of a configuration that this process may not serve, as it lacks the right to act as
+/// their callers and the configuration does not permit the server's own user instead.
 #[must_use]
 pub fn unentitled(config: &Config) -> Vec<ConfigProblem> {
     let exports = config.exports.iter().enumerate();
@@ -203,7 +202,7 @@ pub fn unentitled(config: &Config) -> Vec<ConfigProblem> {
 /// Whether an export may be served by a process that `may_act` as its callers, or may not.
 ///
 /// # Errors
-/// The key at fault, and what to do.
+/// The key, and the remedy.
 pub fn entitlement(
     index: usize,
     export: &config::Export,
@@ -227,8 +226,8 @@ pub fn entitlement(
     ))
 }
 
-/// The configuration with those of its folders alone that `running` does not serve; the others
-/// keep their places, as exports in memory.
+/// The configuration with only those of its folders that `running` does not serve; the others keep
+/// their indices, as exports in memory.
 #[must_use]
 pub fn new_of(running: &Config, next: &Config) -> Config {
     let mut new = next.clone();
@@ -248,15 +247,14 @@ pub fn root_key(index: usize) -> KeyPath {
     export.key("store").key("root")
 }
 
-/// Whether there is such a folder. On a thread of its own: the folder may be of a file system that
-/// does not answer.
+/// Checks that there is such a folder. On a thread of its own: the file system may not answer.
 fn look(root: &Path) -> Result<(), String> {
     let shown = root.display();
     let (answer, answered) = crossbeam_channel::bounded(1);
     let path = root.to_owned();
     let thread = std::thread::Builder::new().name("look".to_owned());
     let asked = thread.spawn(move || {
-        // Whoever asked may have gone.
+        // The receiver may be gone.
         let _ = answer.try_send(fs::metadata(path));
     });
     asked.map_err(|error| format!("`{shown}` cannot be examined: {error}"))?;
@@ -273,19 +271,19 @@ fn look(root: &Path) -> Result<(), String> {
     }
 }
 
-/// What a reactor makes stores from. Its engine is there from when the first folder needs it.
+/// A reactor's resources for stores. Its engine exists once the first folder needs it.
 pub struct ReactorStores {
     pool: Pool,
     clock: Clock,
     alarm: Alarm,
     engine: RefCell<Option<Engine>>,
-    /// What is served from folders now.
+    /// The folders served now.
     folders: RefCell<Vec<PosixStore>>,
     backend: Arc<OnceLock<Backend>>,
 }
 
 impl ReactorStores {
-    /// Room for stores over a reactor's memory.
+    /// Resources for stores with a reactor's memory.
     pub fn new(pool: &Pool, clock: &Clock, alarm: &Alarm) -> Self {
         Self {
             pool: pool.clone(),
@@ -347,7 +345,7 @@ impl ReactorStores {
         exports.iter().map(store).collect()
     }
 
-    /// Works for the folders among these from now on, and no others.
+    /// Serves the folders among these from now on, and no others.
     pub fn serve(&self, exports: &Exports<AnyStore>) {
         let folders = exports.iter().filter_map(|export| match &export.store {
             AnyStore::Posix(folder) => Some(folder.clone()),
@@ -360,12 +358,12 @@ impl ReactorStores {
                 .map(|folder| folder.volume().config().limits.operations);
             let all = limits.fold(0, usize::saturating_add);
             let most = u32::try_from(all).unwrap_or(u32::MAX).clamp(1, OPERATIONS);
-            // So that one folder that hangs leaves workers to the others.
+            // So that a folder that hangs leaves workers to the others.
             if let Err(error) = engine.set_workers(most) {
                 tracing::debug!(%error, "the kernel's own bound of workers holds");
             }
         }
-        // Those that are gone are let go here; calls that run hold theirs.
+        // Removed ones are dropped here; running calls hold theirs.
         self.folders.replace(folders);
     }
 
@@ -376,8 +374,8 @@ impl ReactorStores {
         }
     }
 
-    /// Hands over what has been asked for, takes what has completed, and lets folders close what
-    /// has been idle for long. Returns how much that was.
+    /// Submits requests, collects completions, and lets folders close idle objects. Returns the
+    /// amount of work.
     pub fn poll(&self, now: Instant) -> usize {
         let engine = self.engine.borrow();
         let Some(engine) = &*engine else {
@@ -388,23 +386,23 @@ impl ReactorStores {
         engine.poll() + closed
     }
 
-    /// When there is something to do at the latest.
+    /// The latest time of the next work.
     pub fn next_deadline(&self) -> Option<Instant> {
         let folders = self.folders.borrow();
         folders.iter().filter_map(PosixStore::next_deadline).min()
     }
 
-    /// Readable when there is something to take.
+    /// Readable when there are completions.
     pub fn descriptor(&self) -> Option<RawFd> {
         self.engine.borrow().as_ref().and_then(Engine::descriptor)
     }
 
-    /// Before a sleep: false if there is something to take already.
+    /// To be called before a sleep: false if there are completions already.
     pub fn arm(&self) -> bool {
         self.engine.borrow().as_ref().is_none_or(Engine::arm)
     }
 
-    /// What does the work of folders on this reactor, once it has had any.
+    /// The backend of folders on this reactor, once it has had any.
     pub fn backend(&self) -> Arc<OnceLock<Backend>> {
         Arc::clone(&self.backend)
     }
@@ -415,9 +413,8 @@ pub fn any(exports: &[(Rules, AnyVolume)]) -> bool {
     exports.iter().any(|(_, volume)| volume.posix().is_some())
 }
 
-/// Ends the service of volumes that nobody uses any more, each on a thread of its own: it makes
-/// durable what was written, which on a file system that hangs takes for ever. Waits for them, and
-/// says which are not done by then.
+/// Ends the service of unused volumes, each on a thread of its own: syncing takes for ever on a
+/// file system that hangs. Waits for them, and logs those that are not done at the deadline.
 pub fn close(volumes: Vec<Volume>, deadline: Instant) {
     let (done, ended) = crossbeam_channel::unbounded();
     let mut waited: Vec<String> = Vec::new();
@@ -429,7 +426,7 @@ pub fn close(volumes: Vec<Volume>, deadline: Instant) {
         let spawned = thread.spawn(move || {
             close_one(&volume);
             drop(volume);
-            // Nobody waits any more after the deadline.
+            // The receiver is gone after the deadline.
             let _ = done.send(told);
         });
         match spawned {
@@ -453,10 +450,9 @@ pub fn close(volumes: Vec<Volume>, deadline: Instant) {
     }
 }
 
-/// Ends the service of a volume that no reactor uses any more. Blocks for as long as its file
-/// system takes.
+/// Ends the service of a volume that no reactor uses. Blocks as long as its file system does.
 pub fn close_one(volume: &Volume) {
-    // Reactors have left it to helpers to sync and close what they had open.
+    // Reactors have left syncing and closing to helpers.
     loop {
         let load = volume.helpers().load();
         if load.running == 0 && load.queued == 0 {
@@ -478,8 +474,8 @@ mod tests {
         config::parse(&yaml, "test").unwrap().exports.remove(0)
     }
 
-    /// Whoever may write in an exportable root swaps the folder for a link to another, again and
-    /// again. What is opened is the folder or nothing.
+    /// The folder is repeatedly replaced by a link to another one. Either the folder is opened or
+    /// nothing.
     #[test]
     fn a_folder_that_is_swapped_for_a_link_is_refused_or_not_seen() {
         use rustix::fs::{CWD, RenameFlags, renameat_with};
@@ -575,7 +571,7 @@ mod tests {
         assert_eq!(told, ["exports[1].store.root", "exports[2].store.root"]);
         assert!(problems[0].message.contains("is no folder"));
         assert!(problems[1].message.contains("is not there"));
-        // What is served already is not looked at again.
+        // Served folders are not checked again.
         let mut running = config.clone();
         running.exports.remove(2);
         let problems = unserved(&new_of(&running, &config));

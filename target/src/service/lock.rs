@@ -1,4 +1,4 @@
-//! One process for one state directory.
+//! The lock of a state directory: one process uses it at a time.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -10,15 +10,15 @@ use rustix::fs::{FlockOperation, flock};
 /// Its file in the state directory.
 const FILE: &str = "lock";
 
-/// The right to use a state directory. It ends with the last clone of the file, so with the process
-/// at the latest, when all of its operations have ended.
+/// The right to use a state directory. It is released with the last clone of the file, so at the
+/// latest with the process, when all of its operations have ended.
 #[derive(Debug)]
 pub struct StateLock {
     _file: File,
 }
 
 impl StateLock {
-    /// Takes the directory, and makes it if it is not there.
+    /// Locks the directory, and makes it if it does not exist.
     ///
     /// # Errors
     /// It cannot be used, or another process uses it.
@@ -38,7 +38,7 @@ impl StateLock {
         }
     }
 
-    /// Whether the directory could be taken. Makes and changes nothing.
+    /// Checks whether the directory could be locked. Changes nothing.
     ///
     /// # Errors
     /// Another process uses it, or its file cannot be opened.
@@ -48,7 +48,7 @@ impl StateLock {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             Err(error) => return Err(error),
         };
-        // Others who look at the same time are not in each other's way.
+        // Concurrent checks do not conflict.
         match flock(&file, FlockOperation::NonBlockingLockShared) {
             Ok(()) => Ok(()),
             Err(rustix::io::Errno::WOULDBLOCK) => Err(in_use(directory)),

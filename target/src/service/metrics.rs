@@ -1,4 +1,4 @@
-//! The service's numbers, for a scrape. Nothing here waits for a reactor.
+//! The service's metrics, for a scrape. Nothing here waits for a reactor.
 
 pub mod clients;
 mod folders;
@@ -22,7 +22,7 @@ use folders::folder;
 use programs::{programs, replay};
 use transports::rdma;
 
-/// Sources that a worker of the service books work of.
+/// Sources for which a worker of the service counts work.
 const SOURCES: [WorkSource; 4] = [
     WorkSource::Fabric,
     WorkSource::Records,
@@ -88,7 +88,7 @@ impl MetricsSource for ServiceControl {
 }
 
 impl ServiceControl {
-    /// What calls have done with an export. Asks no reactor.
+    /// The totals of calls on an export. Queries no reactor.
     pub(super) fn export_totals(&self, export: ExportId) -> ExportTotals {
         let mut totals = ExportTotals::default();
         for parts in &self.parts {

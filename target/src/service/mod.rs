@@ -1,4 +1,5 @@
-//! The running service: one worker per reactor, the listeners, and what the management plane sees.
+//! The running service: one worker per reactor, the listeners, and the interface to the management
+//! plane.
 
 mod build;
 mod capture;
@@ -41,10 +42,10 @@ pub use programs::ReactorPrograms;
 pub use startup::StartProgress;
 pub use worker::ReactorMessage;
 
-/// How long after the end of all connections reactors may take to end.
+/// The time for reactors to end after the end of all connections.
 const LAST_TURNS: Duration = Duration::from_secs(5);
 
-/// Where the service listens, with the ports that the system chose.
+/// The addresses of the service, with actual ports.
 #[derive(Clone, Debug, Default)]
 pub struct Addresses {
     /// Each fabric of the configuration, in its order.
@@ -59,24 +60,24 @@ pub struct Service {
     reactors: Vec<ReactorHandle<ReactorMessage>>,
     addresses: Addresses,
     control: Arc<ServiceControl>,
-    /// The right to the state directory.
+    /// The lock of the state directory.
     _lock: Option<lock::StateLock>,
 }
 
 impl Service {
-    /// Starts everything that the configuration names, but the management plane.
+    /// Starts everything that the configuration names, except the management plane.
     ///
     /// # Errors
-    /// [`StartError`] names the key of the configuration that cannot be served and why. Nothing
-    /// is left running then.
+    /// [`StartError`] names the key of the configuration and the reason. Nothing is left running
+    /// then.
     pub fn start(config: Arc<Config>) -> Result<Self, StartError> {
         Self::start_watched(config, &StartProgress::default())
     }
 
-    /// As [`Service::start`]; others may look on, and end it before its time.
+    /// As [`Service::start`], with progress reports and a way to interrupt it.
     ///
     /// # Errors
-    /// [`StartError`]; also that it was interrupted.
+    /// [`StartError`], including the interruption.
     pub fn start_watched(
         config: Arc<Config>,
         progress: &StartProgress,
@@ -84,13 +85,13 @@ impl Service {
         build::start(config, progress)
     }
 
-    /// Where it listened when it started.
+    /// Its addresses at start.
     #[must_use]
     pub fn addresses(&self) -> &Addresses {
         &self.addresses
     }
 
-    /// The cores of its reactors, in their order. Other threads had better keep off them
+    /// The cores of its reactors, in order. Other threads should avoid them
     /// ([`millrace_reactor::step_aside`]).
     #[must_use]
     pub fn cores(&self) -> Vec<usize> {
@@ -100,18 +101,18 @@ impl Service {
             .collect()
     }
 
-    /// What the management plane asks, and what metrics are read from.
+    /// The interface to the management plane and metrics.
     #[must_use]
     pub fn control(&self) -> Arc<ServiceControl> {
         Arc::clone(&self.control)
     }
 
-    /// Stops: takes no more connections and calls, finishes those in service for at most
-    /// `timeout`, closes all connections and waits for the reactors to end. Then what was written
-    /// to folders is made durable, for at most as long again.
+    /// Stops: refuses new connections and calls, finishes those in progress for at most `timeout`,
+    /// closes all connections and waits for the reactors to end. Then folders are synced, for at
+    /// most as long again.
     pub fn drain(self, timeout: Duration) {
         self.control.stop(Instant::now() + timeout);
-        // Waiting for a change that is under way does not shorten it.
+        // Waiting for a change in progress does not shorten it.
         let deadline = Instant::now() + timeout;
         for reactor in &self.reactors {
             // A reactor that is stuck with a full mailbox ends with the process.
@@ -128,9 +129,9 @@ impl Service {
                 );
             }
         }
-        // Connections are cut at the deadline; what is left has a moment to come to its end.
+        // Connections are closed at the deadline; the rest has a short time to end.
         self.join(deadline + LAST_TURNS);
-        // Folders have as long again to make durable what was written.
+        // Folders have as long again to be synced.
         let deadline = Instant::now() + timeout;
         let volumes = self.control.folders();
         let closing = !volumes.is_empty();
@@ -143,7 +144,7 @@ impl Service {
         }
     }
 
-    /// Waits for the reactors to end. One that a file system holds up ends with the process.
+    /// Waits for the reactors to end. One blocked by a file system ends with the process.
     fn join(&self, deadline: Instant) {
         let (ended, all) = crossbeam_channel::unbounded();
         for reactor in &self.reactors {
@@ -153,7 +154,7 @@ impl Service {
                 if reactor.join().is_err() {
                     tracing::error!(reactor = reactor.name(), "the reactor panicked");
                 }
-                // Nobody waits any more after the deadline.
+                // The receiver is gone after the deadline.
                 let _ = ended.send(());
             });
             if let Err(error) = spawned {

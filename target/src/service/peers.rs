@@ -1,4 +1,4 @@
-//! What the service tells of its clients, their connections and what they asked for.
+//! The service's reports of its clients, their connections and their calls.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -16,7 +16,7 @@ use crate::flow::{ClientUsage, ClientsUsage};
 use crate::rpc::ConnectionReport;
 use crate::rpc::program::ProgramInfo;
 
-/// What the reports of reactors say of one client.
+/// The data of one client in the reports of reactors.
 #[derive(Clone, Copy, Debug, Default)]
 struct Moment {
     requested: u64,
@@ -26,8 +26,7 @@ struct Moment {
 }
 
 impl ServiceControl {
-    /// Who the clients are and what they have used, and the sums of those that have gone. Asks no
-    /// reactor.
+    /// The clients and their usage, and the totals of removed ones. Queries no reactor.
     #[must_use]
     pub fn client_usage(&self) -> ClientsUsage {
         self.clients.usage()
@@ -91,7 +90,7 @@ fn connection(one: &ConnectionReport, core: Option<usize>) -> ConnectionStatus {
     }
 }
 
-/// What the reports say, by client.
+/// The data in the reports, by client.
 fn moments(reports: &[ReactorReport]) -> HashMap<IpAddr, Moment> {
     let mut moments: HashMap<IpAddr, Moment> = HashMap::new();
     for report in reports {
@@ -132,7 +131,7 @@ fn client(usage: &ClientUsage, moment: Moment) -> ClientStatus {
     }
 }
 
-/// What all reactors did for one procedure; none without calls.
+/// The totals of one procedure over all reactors; none without calls.
 fn operation(
     all: &[&ProgramsCounters],
     program: usize,
@@ -144,7 +143,7 @@ fn operation(
     let mut latency = HistogramSnapshot::default();
     for counters in all {
         let counted = &counters.programs[program].procedures[number];
-        // Errors are read first, so that they are never more than the calls.
+        // Errors are read first, so that they never exceed the calls.
         errors += counted.errors.get();
         requests += counted.calls.get();
         latency.merge(&counted.all_latencies());

@@ -8,17 +8,17 @@ use millrace_admin::control::ControlError;
 /// Whether clients are served.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ServicePhase {
-    /// They are.
+    /// Clients are served.
     #[default]
     Serving,
-    /// They finish until then, and may be served again.
+    /// Clients finish by this time, and may be served again.
     Draining(Instant),
-    /// They finish until then, and the service ends.
+    /// Clients finish by this time, and the service ends.
     Stopping(Instant),
 }
 
 impl ServicePhase {
-    /// Until when clients may finish; `None` if they are served.
+    /// The deadline of clients; `None` if they are served.
     pub fn deadline(self) -> Option<Instant> {
         match self {
             Self::Serving => None,
@@ -26,10 +26,10 @@ impl ServicePhase {
         }
     }
 
-    /// That the service goes on.
+    /// Checks that the service is not stopping.
     ///
     /// # Errors
-    /// It stops.
+    /// It is stopping.
     pub fn check(self) -> Result<(), ControlError> {
         match self {
             Self::Stopping(_) => Err(ControlError::Conflict("the service stops".to_owned())),
@@ -38,7 +38,7 @@ impl ServicePhase {
     }
 }
 
-/// The phase of the service, known here only. Reactors are told by messages.
+/// The phase of the service, known here only. Reactors are notified by messages.
 #[derive(Debug, Default)]
 pub struct CurrentPhase(Mutex<ServicePhase>);
 
@@ -48,10 +48,10 @@ impl CurrentPhase {
         *self.lock()
     }
 
-    /// Goes on to another phase.
+    /// Changes to another phase.
     ///
     /// # Errors
-    /// The service stops, which is its last phase.
+    /// The service is stopping, which is its last phase.
     pub fn set(&self, next: ServicePhase) -> Result<(), ControlError> {
         let mut phase = self.lock();
         phase.check()?;

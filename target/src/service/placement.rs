@@ -1,12 +1,12 @@
-//! Which reactor a new connection goes to: the one with the least recent busy time, and a burst
-//! of connections spreads.
+//! Selects the reactor of a new connection: the one with the least recent busy time, spreading
+//! bursts of connections.
 
 use std::time::{Duration, Instant};
 
 /// Busy times are compared over windows at least this long.
 const WINDOW: Duration = Duration::from_millis(100);
 
-/// What one connection, whose load is not known yet, counts for: this share of the window.
+/// The assumed load of a connection, while it is unknown: this share of the window.
 const EXPECTED_LOAD: f64 = 0.1;
 
 /// Recent load of each reactor.
@@ -85,7 +85,7 @@ mod tests {
         let later = start + Duration::from_secs(1);
         let busy = |index| [900_000_000, 100_000_000][index];
         assert_eq!(placement.place(later, busy), 1);
-        // Eight more are expected to make it as busy as the other.
+        // Eight more are assumed to make it as busy as the other.
         let placed: Vec<_> = (0..7).map(|_| placement.place(later, busy)).collect();
         assert_eq!(placed, [1; 7]);
         assert_eq!(placement.place(later, busy), 0);

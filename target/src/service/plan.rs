@@ -1,4 +1,4 @@
-//! What the configuration means to the parts of the service.
+//! Settings of the service's modules, computed from the configuration.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -26,25 +26,25 @@ use crate::service::folders;
 use crate::service::providers::ProviderKindCounters;
 use crate::transfer::TransferLimits;
 
-/// Send queue entries of a connection: a reply of the most segments that a header holds and the
-/// most pieces that a file's range has, several times over.
+/// Send queue entries of a connection: several replies with the most segments of a header and the
+/// most pieces of a file's range.
 const SEND_DEPTH: u32 = 1024;
 
-/// RDMA Reads that a client may have open towards us: none is needed where no memory is exposed,
-/// but a ready-to-receive indication may be one (RFC 6581 section 9.2).
+/// RDMA Reads that a client may have open towards us: none is needed without exposed memory, but a
+/// ready-to-receive indication may be one (RFC 6581 section 9.2).
 const INBOUND_READS: u16 = 1;
 
-/// The same where clients fetch replies (classic mode).
+/// The same in classic mode, where clients fetch replies.
 const CLASSIC_INBOUND_READS: u16 = 32;
 
-/// RDMA Reads that we have open towards a client at once; less where the client serves fewer.
+/// RDMA Reads that we have open towards a client at once; fewer if the client serves fewer.
 const OUTBOUND_READS: u16 = 128;
 
-/// The store of the configuration's export of this place: an empty one in memory, or its folder.
-/// Mapping memory takes a while, and folders may be on a file system that hangs.
+/// The store of the configuration's export with this index: an empty one in memory, or its folder.
+/// Mapping memory takes time, and folders may be on a file system that hangs.
 ///
 /// # Errors
-/// There is not so much memory, or no such folder: the key at fault, and why.
+/// There is not enough memory, or no such folder: the key, and the reason.
 pub fn volume(
     config: &Config,
     index: usize,
@@ -60,7 +60,7 @@ pub fn volume(
             })
         }
         config::Store::Posix(posix) => {
-            // What was checked before may have been lost meanwhile, by `--user` among others.
+            // A right checked before may have been dropped since, by `--user` for example.
             folders::entitlement(index, export, posix, privileged())?;
             let volume = folders::open(config, export, posix);
             volume.map(AnyVolume::Posix).map_err(|error| {
@@ -84,8 +84,8 @@ fn in_memory(
         inodes: None,
         file_system: ExportId::of(&export.path).0,
         epoch: u64::try_from(since.as_nanos()).unwrap_or(u64::MAX),
-        // Usable by everybody from the start, also where clients' root is squashed; a client
-        // that is root may tighten it.
+        // Usable by all users from the start, also if clients' root is squashed; a client's root
+        // may restrict it.
         root_mode: 0o1777,
         root_uid: 0,
         root_gid: 0,
@@ -117,7 +117,7 @@ pub fn rates(config: &Config) -> (Vec<ClientLimit>, Vec<(ExportId, Rates)>) {
     (clients.collect(), exports.collect())
 }
 
-/// Who may do what with an export.
+/// The access rules of an export.
 pub fn rules(export: &config::Export) -> Rules {
     Rules {
         path: export.path.clone(),
@@ -138,7 +138,7 @@ pub fn rules(export: &config::Export) -> Rules {
     }
 }
 
-/// What the configuration says of RPC-over-RDMA.
+/// The settings of RPC-over-RDMA.
 pub fn settings(config: &Config) -> Settings {
     let rpcrdma = &config.rpcrdma;
     let inline = usize::try_from(rpcrdma.inline.bytes()).unwrap_or(usize::MAX);
@@ -165,7 +165,7 @@ pub fn settings(config: &Config) -> Settings {
     }
 }
 
-/// What the configuration says of replies with read chunks.
+/// The limits of replies with read chunks.
 fn exposures(flow: &config::Flow) -> ExposureLimits {
     ExposureLimits {
         window: flow.done_window,
@@ -186,7 +186,7 @@ pub fn limits(config: &Config, fabric: &config::Fabric) -> QueuePairLimits {
     } else {
         0
     };
-    // Receives beyond what credits ask for.
+    // Receives beyond those for credits.
     let beyond = rdma::dones_most(replies).saturating_add(CALLS_MAX);
     QueuePairLimits {
         send_depth: SEND_DEPTH,
@@ -202,7 +202,7 @@ pub fn limits(config: &Config, fabric: &config::Fabric) -> QueuePairLimits {
     }
 }
 
-/// How reactors wait for work.
+/// The polling mode of reactors.
 pub fn poll_mode(reactors: &config::Reactors) -> PollMode {
     match reactors.poll {
         config::PollMode::Busy => PollMode::Busy,
@@ -212,7 +212,7 @@ pub fn poll_mode(reactors: &config::Reactors) -> PollMode {
     }
 }
 
-/// Where a provider works.
+/// The reactor of a provider.
 #[derive(Clone, Copy, Debug)]
 #[cfg_attr(not(feature = "verbs"), allow(dead_code))] // Only devices have a place themselves.
 pub struct ProviderCore {
@@ -222,11 +222,11 @@ pub struct ProviderCore {
     pub core: Option<usize>,
 }
 
-/// What the provider of a listener counts on one reactor.
+/// The counters of a listener's provider on one reactor.
 pub type ProviderCounters = (FabricId, &'static str, ProviderKindCounters);
 
-/// A listener's provider on one reactor, which does not listen yet. One on devices takes those that
-/// are open.
+/// A listener's provider on one reactor, which does not listen yet. One on devices uses the open
+/// devices.
 ///
 /// # Errors
 /// The system gives no descriptor, or no devices are open.
@@ -274,7 +274,7 @@ mod tests {
         assert_eq!((plain.exposures, plain.ird), (0, INBOUND_READS));
         config.fabric[0].read_chunk_replies = Some(config::Switch::On);
         let classic = limits(&config, &config.fabric[0]);
-        // Room for every reply's keys, and for every RDMA_DONE that may come for them.
+        // Space for every reply's keys, and for every RDMA_DONE that may arrive for them.
         assert_eq!(classic.exposures, 16 * 8);
         assert_eq!(classic.ird, CLASSIC_INBOUND_READS);
         assert_eq!(classic.receive_depth, plain.receive_depth + 2 * 16);

@@ -1,4 +1,4 @@
-//! The programs of one reactor, wired together.
+//! The programs of one reactor.
 
 use std::rc::Rc;
 use std::sync::{Arc, OnceLock};
@@ -36,37 +36,37 @@ impl<S: Store> ReactorPrograms<S> {
         Self::over((nfs3, (mount3, (Rpcbind::default(), ()))), replay)
     }
 
-    /// With the port mapper's programs for calls over RDMA (RFC 5666 section 10). Before `offers`
-    /// is set nothing is told. The first one given counts.
+    /// Adds the port mapper's programs for calls over RDMA (RFC 5666 section 10). Before `offers`
+    /// is set they return nothing. Only the first value has an effect.
     #[must_use]
     pub fn with_rpcbind(self, offers: &Arc<OnceLock<Offers>>) -> Self {
         self.rpcbind().serve(offers);
         self
     }
 
-    /// Lets the port mapper's programs, where they are served, tell other offers from now on.
+    /// Changes the answers of the port mapper's programs, if they are served.
     pub fn replace_offers(&self, offers: &Arc<Offers>) {
         self.rpcbind().replace(offers);
     }
 
-    /// Puts another table of exports in place. Calls that run finish with the one they began with.
+    /// Replaces the table of exports. Running calls finish with the one they began with.
     pub fn replace_exports(&self, exports: Exports<S>) {
         self.nfs3().exports().replace(exports);
     }
 
-    /// The table of exports now.
+    /// The current table of exports.
     #[must_use]
     pub fn exports(&self) -> Exports<S> {
         self.nfs3().exports().table()
     }
 
-    /// What calls have done with each export.
+    /// The counters of each export.
     #[must_use]
     pub fn export_counters(&self) -> ExportsCounters {
         self.nfs3().exports().counters().clone()
     }
 
-    /// What only NFS version 3 counts.
+    /// Counters of NFS version 3 only.
     #[must_use]
     pub fn nfs3_counters(&self) -> Arc<Nfs3Counters> {
         self.nfs3().counters()

@@ -1,4 +1,4 @@
-//! What the providers of one reactor count, while listeners come and go.
+//! The counters of one reactor's providers, while listeners are added and removed.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -10,7 +10,7 @@ use millrace_reactor::fabric::verbs::VerbsCounters;
 use super::plan::ProviderCounters;
 use crate::rdma::FabricId;
 
-/// What one provider counts, or several that are gone together.
+/// The counters of one provider, or of several removed ones together.
 #[derive(Clone, Debug)]
 pub enum ProviderKindCounters {
     /// Of software iWARP.
@@ -21,7 +21,7 @@ pub enum ProviderKindCounters {
 }
 
 impl ProviderKindCounters {
-    /// What every provider counts.
+    /// Counters common to all providers.
     pub fn fabric(&self) -> &FabricCounters {
         match self {
             Self::Iwarp(counters) => &counters.fabric,
@@ -30,7 +30,7 @@ impl ProviderKindCounters {
         }
     }
 
-    /// Whether nobody writes to it any more; all that was written is seen here then.
+    /// Whether it has no other writer; all writes are then visible.
     fn is_final(&mut self) -> bool {
         match self {
             Self::Iwarp(counters) => Arc::get_mut(counters).is_some(),
@@ -39,7 +39,7 @@ impl ProviderKindCounters {
         }
     }
 
-    /// Of the same kind, with nothing done.
+    /// Zero counters of the same kind.
     fn fresh(&self) -> Self {
         match self {
             Self::Iwarp(_) => Self::Iwarp(Arc::default()),
@@ -48,7 +48,7 @@ impl ProviderKindCounters {
         }
     }
 
-    /// Adds what a provider of the same kind has done that is gone.
+    /// Adds the counts of a removed provider of the same kind.
     fn absorb(&self, gone: &Self) {
         match (self, gone) {
             (Self::Iwarp(sum), Self::Iwarp(gone)) => sum.absorb(gone),
@@ -60,8 +60,8 @@ impl ProviderKindCounters {
     }
 }
 
-/// The counters of one reactor's providers. Sums never fall: what a provider has done is kept when
-/// it goes. Only threads that may block come here.
+/// The counters of one reactor's providers. Sums never decrease: the counts of removed providers
+/// are kept. Used only by threads that may block.
 #[derive(Debug, Default)]
 pub struct Providers {
     state: Mutex<ProvidersState>,
@@ -70,12 +70,12 @@ pub struct Providers {
 #[derive(Debug, Default)]
 struct ProvidersState {
     live: Vec<ProviderCounters>,
-    /// What those that are gone have done, by the word for them.
+    /// The counts of removed ones, by provider name.
     gone: Vec<(&'static str, ProviderKindCounters)>,
 }
 
 impl Providers {
-    /// Those that the reactor began with.
+    /// The initial ones.
     pub fn new(live: Vec<ProviderCounters>) -> Self {
         let state = ProvidersState {
             live,
@@ -91,7 +91,7 @@ impl Providers {
         self.with(|state| state.live.extend(new));
     }
 
-    /// Each word for providers there are or were, with the counters of one of them.
+    /// Each name of existing or removed providers, with the counters of one of them.
     pub fn each(&self, mut look: impl FnMut(&'static str, &ProviderKindCounters)) {
         self.with(|state| {
             for (_, name, counters) in &state.live {
@@ -103,7 +103,7 @@ impl Providers {
         });
     }
 
-    /// The counters of a listener's provider, if it lives.
+    /// The counters of a listener's provider, if it exists.
     pub fn of(&self, id: FabricId) -> Option<ProviderKindCounters> {
         self.with(|state| {
             let found = state.live.iter().find(|(of, ..)| *of == id);
@@ -119,7 +119,7 @@ impl Providers {
 }
 
 impl ProvidersState {
-    /// Puts those together whose providers have gone.
+    /// Merges the counters of removed providers.
     fn settle(&mut self) {
         let gone = &mut self.gone;
         self.live.retain_mut(|(_, name, counters)| {

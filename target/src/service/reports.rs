@@ -1,18 +1,17 @@
-//! Reports of reactors, asked for no more often than anybody needs them.
+//! Reports of reactors, requested only as often as needed.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use millrace_admin::control::ControlError;
 
-/// How long reports are good: every reactor is asked ten times a second at most, however many want
-/// to know.
+/// How long reports are valid: every reactor is queried at most ten times a second, for any number
+/// of readers.
 const GOOD_FOR: Duration = Duration::from_millis(100);
 
 type CachedAnswer<T> = Result<Arc<T>, ControlError>;
 
-/// The latest reports, or why there are none. Whoever comes while they are being asked for waits
-/// for the same answer.
+/// The latest reports, or the error. Readers during a query wait for its result.
 #[derive(Debug)]
 pub(super) struct Latest<T> {
     latest: Mutex<Option<(Instant, CachedAnswer<T>)>>,
@@ -27,8 +26,7 @@ impl<T> Default for Latest<T> {
 }
 
 impl<T> Latest<T> {
-    /// What was told a moment ago, or what `ask` brings. The moment is counted from when the answer
-    /// was there.
+    /// Recent reports, or the result of `ask`. Their age counts from the time of the answer.
     pub fn get(
         &self,
         clock: impl Fn() -> Instant,
@@ -88,7 +86,7 @@ mod tests {
         const ASKERS: usize = 16;
         let (latest, asked, barrier) =
             (Latest::default(), AtomicUsize::new(0), Barrier::new(ASKERS));
-        // Time stands still, so only one round may be asked for, whoever comes first.
+        // Time does not advance, so only one query may be made, by any reader.
         let now = Instant::now();
         std::thread::scope(|scope| {
             for _ in 0..ASKERS {

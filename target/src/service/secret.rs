@@ -1,4 +1,4 @@
-//! The server's secret, under which file handles are sealed.
+//! The server's secret, used to authenticate file handles.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Read, Write};
@@ -8,7 +8,7 @@ use std::path::Path;
 /// Its file in the state directory.
 const FILE: &str = "handle-secret";
 
-/// The secret kept in `directory`, made at the first start; without a directory a new one.
+/// The secret stored in `directory`, generated at the first start; without a directory a new one.
 ///
 /// # Errors
 /// The directory or file cannot be used, or the file has another length.
@@ -38,7 +38,7 @@ fn fresh() -> io::Result<[u8; 16]> {
     Ok(secret)
 }
 
-/// Writes beside and renames, so that a crash leaves the whole secret or none.
+/// Writes a temporary file and renames it, so that a crash leaves the whole secret or none.
 fn keep(directory: &Path, path: &Path, secret: &[u8]) -> io::Result<()> {
     let beside = directory.join(format!("{FILE}.new"));
     let mut file = OpenOptions::new()

@@ -1,4 +1,4 @@
-//! What the management plane is told of exports.
+//! The status of exports for the management plane.
 
 use millrace_admin::config;
 use millrace_admin::status::{ExportStatus, FolderStatus, RateLimits};
@@ -12,8 +12,8 @@ use super::control::ServiceControl;
 use crate::exports::{ExportId, Squash};
 
 impl ServiceControl {
-    /// All exports, in the order of the configuration. Asks no reactor, and waits for a moment at
-    /// most for file systems.
+    /// All exports, in the order of the configuration. Queries no reactor, and waits only briefly
+    /// for file systems.
     pub(super) fn exports_now(&self) -> Vec<ExportStatus> {
         let in_force = self.in_force();
         let exports = in_force.exports.iter().map(|(rules, volume)| {
@@ -62,7 +62,7 @@ impl ServiceControl {
         exports.collect()
     }
 
-    /// How full an export is, or the file system that its folder is on, as far as that is known.
+    /// The usage of an export, or of its folder's file system, if known.
     pub(super) fn usage_of(&self, export: ExportId, volume: &AnyVolume) -> Option<Usage> {
         match volume {
             AnyVolume::Memory(store) => Some(store.usage()),
@@ -111,7 +111,7 @@ impl ServiceControl {
     }
 }
 
-/// The word for what does the work.
+/// The name of a backend.
 pub fn backend_name(backend: Backend) -> &'static str {
     match backend {
         Backend::Auto => "auto",

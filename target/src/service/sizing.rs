@@ -1,4 +1,4 @@
-//! How much memory a load needs, by the rules that the running service keeps.
+//! The memory that a load needs, by the rules of the running service.
 
 use millrace_admin::config::{self, Config, Store};
 use millrace_mempool::{Class, PoolConfig};
@@ -10,53 +10,53 @@ use crate::flow::{RECEIVES_PART, TaskLimits};
 use crate::rdma::{self, Settings};
 use crate::replay::ReplayLimits;
 
-/// The bytes of a huge page of the usual size.
+/// The size of a huge page of the default size.
 pub const HUGE_PAGE: u64 = 2 << 20;
 
 /// The smallest pool that the configuration accepts, in bytes.
 const POOL_MIN: u64 = 8 << 20;
 
-/// More is not reckoned with: far beyond what one machine serves, and no sum overflows.
+/// The most connections computed for: far beyond one machine's load, and without overflow.
 const CONNECTIONS_MAX: u32 = 1 << 24;
 const DEPTH_MAX: u32 = 1 << 16;
 
-/// What a remembered call takes beside its reply: its key, twice, and what the table adds.
+/// The size of a cached call without its reply: its key, twice, and the table's overhead.
 const REPLAY_ENTRY: u64 = 256;
 
-/// What clients do.
+/// The load by clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Load {
     /// RDMA connections at once.
     pub connections: u32,
     /// Calls that each has in flight at once.
     pub depth: u32,
-    /// Addresses that they come from.
+    /// Their addresses.
     pub clients: u32,
-    /// Calls at once, over all connections, whose message or reply is long: directory listings
-    /// above all.
+    /// Concurrent calls, over all connections, with a long message or reply: mainly directory
+    /// listings.
     pub long: u32,
-    /// Reactors that the connections are spread over.
+    /// The reactors of the connections.
     pub reactors: u32,
 }
 
-/// What one reactor's pool must be able to lend at once.
+/// The buffers that one reactor's pool must provide at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Need {
-    /// Connections that it is reckoned with.
+    /// The number of its connections.
     pub connections: u64,
     /// Receives that all its connections have posted.
     pub receives: u64,
-    /// Replies that have not left, and those that connections keep in hand.
+    /// Replies not sent yet, and the reserves of connections.
     pub replies: u64,
-    /// Of each class, in the order of [`Class::ALL`], with what the shares of clients and the
-    /// cuts of memory pressure ask to be free.
+    /// Of each class, in the order of [`Class::ALL`], including the buffers that must be free for
+    /// the shares of clients and below the limit of memory pressure.
     pub buffers: [u64; 3],
 }
 
-/// What a load needs.
+/// The memory that a load needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sizing {
-    /// Of one reactor, the one with most connections.
+    /// That of one reactor, the one with most connections.
     pub need: Need,
     /// `mempool.size`, in bytes.
     pub pool_bytes: u64,
@@ -66,14 +66,14 @@ pub struct Sizing {
     pub pools_bytes: u64,
     /// Exports in memory, in bytes.
     pub stores_bytes: u64,
-    /// The most that calls remembered for repetitions take, in bytes.
+    /// The most memory of the duplicate request cache, in bytes.
     pub replay_bytes: u64,
     /// Huge pages of [`HUGE_PAGE`] to reserve.
     pub huge_pages: u64,
 }
 
-/// Reckons a load on a service of this configuration; its credits and the size of its pools are
-/// what is reckoned, all else counts. `None` if no memory could hold it.
+/// Computes the memory for a load on a service of this configuration; its credits and the size of
+/// its pools are results, everything else is input. `None` if no memory could hold it.
 #[must_use]
 pub fn size(config: &Config, load: Load) -> Option<Sizing> {
     let reactors = u64::from(load.reactors.max(1));
@@ -88,7 +88,7 @@ pub fn size(config: &Config, load: Load) -> Option<Sizing> {
     let mut stores_bytes = 0_u64;
     for export in &config.exports {
         if let Store::Memory { size } = &export.store {
-            // Each is a mapping of its own, of whole huge pages.
+            // Each is a separate mapping, of whole huge pages.
             let bytes = mapped_bytes(size.bytes()).checked_next_multiple_of(HUGE_PAGE)?;
             stores_bytes = stores_bytes.checked_add(bytes)?;
         }
@@ -104,7 +104,7 @@ pub fn size(config: &Config, load: Load) -> Option<Sizing> {
     })
 }
 
-/// The most that calls remembered for repetitions take, in bytes.
+/// The most memory of the duplicate request cache, in bytes.
 pub(crate) fn replay_bytes() -> u64 {
     let limits = ReplayLimits::default();
     limits.bytes as u64 + limits.entries as u64 * REPLAY_ENTRY
@@ -115,7 +115,7 @@ fn need(config: &Config, load: Load) -> Need {
     let all = load.connections.clamp(1, CONNECTIONS_MAX);
     let connections = u64::from(all).div_ceil(reactors);
     let depth = load.depth.clamp(1, DEPTH_MAX);
-    // Where clients fetch replies, an RDMA_DONE may come for each, beside calls.
+    // In classic mode, an RDMA_DONE may arrive for each reply, in addition to calls.
     let classic =
         (config.fabric.iter()).any(|fabric| fabric.is_classic(config.rpcrdma.read_chunk_replies));
     let dones = match classic {
@@ -124,17 +124,18 @@ fn need(config: &Config, load: Load) -> Need {
     };
     let each = u64::from(receives_for(depth, dones));
     let receives = connections * each;
-    // Beyond the calls that tasks work on, replies may await a client that is slow to take them.
+    // Besides the calls of tasks, replies may wait for a slow client.
     let replies = connections * (u64::from(depth) + 1);
 
-    // As much as one client's share is left for who comes next. A client on several reactors has
-    // less weight on each, so its receives take a higher level.
+    // One client's share is reserved for the next client. A client on several reactors has less
+    // weight on each, so its receives need a higher level.
     let clients = u64::from(load.clients.clamp(1, all));
     let per_client = u64::from(all).div_ceil(clients);
     let spread = per_client.min(reactors).min(u64::from(WEIGHT));
     let level = per_client.div_ceil(spread) * each * spread;
     let shared = RECEIVES_PART * (receives + level);
-    // Grants are cut when less than a part of the memory is free, with everything else in use.
+    // Grants are reduced when less than a fraction of the memory is free, with everything else in
+    // use.
     let free_of = |in_use: u64| (in_use * SHORT_PART).div_ceil(SHORT_PART - 1);
 
     let class = receive_class(config);
@@ -146,7 +147,7 @@ fn need(config: &Config, load: Load) -> Need {
             false => replies,
         };
     }
-    // A long message is put together in one buffer, and its reply may take the largest.
+    // A long message is assembled in one buffer, and its reply may take the largest.
     let long = u64::from(load.long)
         .div_ceil(reactors)
         .min(TaskLimits::RDMA.capacity as u64);
@@ -160,7 +161,7 @@ fn need(config: &Config, load: Load) -> Need {
     }
 }
 
-/// The class of buffers that receives come from.
+/// The buffer class of receives.
 fn receive_class(config: &Config) -> Class {
     let inline = usize::try_from(config.rpcrdma.inline.bytes()).unwrap_or(usize::MAX);
     let settings = Settings::new(inline, 1, 0, false);
@@ -171,7 +172,7 @@ fn receive_class(config: &Config) -> Class {
     served.receive_class()
 }
 
-/// What the configuration lacks for a load, in words; empty if it is large enough.
+/// The shortages of the configuration for a load, as text; empty if it is large enough.
 #[must_use]
 pub fn shortages(config: &Config, sizing: &Sizing) -> Vec<String> {
     let mut found = Vec::new();
@@ -209,7 +210,7 @@ mod tests {
         let need = sizing.need;
         assert_eq!((need.connections, need.receives), (25, 25 * 34));
         assert_eq!(need.replies, 25 * 33);
-        // Here the eighth that must stay free asks for more than the shares do.
+        // Here the eighth that must stay free exceeds the reserve for shares.
         let all = (25 * 34 + 25 * 33) * 8;
         assert_eq!(need.buffers, [(2 * (25 + 1) * 34).max(all / 7 + 1), 0, 0]);
         assert_eq!(sizing.pools_bytes, 4 * sizing.pool_bytes);

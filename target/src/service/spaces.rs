@@ -1,5 +1,5 @@
-//! How much room there is where folders are. The system is asked on threads of their own: a file
-//! system that hangs keeps no other question waiting.
+//! The space on the file systems of folders. Queries run on threads of their own: a file system
+//! that hangs does not delay others.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -10,10 +10,10 @@ use millrace_store::posix::volume_info::FileSystemSpace;
 
 use crate::exports::ExportId;
 
-/// For so long an answer is good.
+/// How long an answer is valid.
 const FRESH: Duration = Duration::from_secs(5);
 
-/// How long somebody waits for a new one, before the last one has to do.
+/// How long to wait for a new one, before the last one is used.
 const REFRESH_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// Answers by export.
@@ -32,20 +32,20 @@ struct Cell {
 struct SpacesState {
     space: Option<FileSystemSpace>,
     at: Option<Instant>,
-    /// A thread asks.
+    /// A thread is querying.
     asked: bool,
 }
 
 impl Spaces {
-    /// The room of an export's folder, of a few seconds ago or before the file system hung. Waits
-    /// for a moment at most.
+    /// The space of an export's folder, a few seconds old or from before the file system hung.
+    /// Waits only briefly.
     pub fn of(&self, export: ExportId, volume: &Volume) -> Option<FileSystemSpace> {
         let cell = Arc::clone(lock(&self.known).entry(export).or_default());
         let volume = volume.clone();
         cell.get(Instant::now(), move || volume.space().ok())
     }
 
-    /// Forgets exports that are not served any more.
+    /// Removes exports that are no longer served.
     pub fn retain(&self, stays: impl Fn(ExportId) -> bool) {
         lock(&self.known).retain(|export, _| stays(*export));
     }
@@ -107,7 +107,7 @@ mod tests {
         let now = Instant::now();
         assert_eq!(cell.get(now, || space(1)), space(1));
         assert_eq!(cell.get(now, || panic!("fresh")), space(1));
-        // One asks and hangs; nobody else does meanwhile.
+        // One query hangs; no other is made meanwhile.
         let later = Instant::now() + FRESH;
         let (release, held) = crossbeam_channel::bounded(0);
         let asked = cell.get(later, move || {

@@ -1,4 +1,4 @@
-//! How far a start has come, and the wish to give it up.
+//! The progress of a start, and its interruption.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -8,8 +8,8 @@ use millrace_mempool::{HugepagePolicy, Registry};
 
 use super::build::StartError;
 
-/// A start as others see it while it is under way: what it does now, and the interrupt that ends
-/// it. Clones share it.
+/// A start in progress as seen by other threads: its stage, and the interrupt that ends it. Clones
+/// share it.
 #[derive(Clone, Debug, Default)]
 pub struct StartProgress {
     shared: Arc<StartupState>,
@@ -23,7 +23,7 @@ struct StartupState {
 }
 
 impl StartProgress {
-    /// Of a start that is given up soon after `interrupt` is set.
+    /// Of a start that ends soon after `interrupt` is set.
     #[must_use]
     pub fn interrupted_by(interrupt: Arc<AtomicBool>) -> Self {
         let shared = StartupState {
@@ -35,7 +35,7 @@ impl StartProgress {
         }
     }
 
-    /// What the start does now, and how much memory it has taken so far.
+    /// The current stage of the start, and the memory allocated so far.
     #[must_use]
     pub fn stage(&self) -> String {
         let stage = self.shared.stage.lock();
@@ -46,13 +46,13 @@ impl StartProgress {
         }
     }
 
-    /// Whether the start is to be given up.
+    /// Whether the start is interrupted.
     #[must_use]
     pub fn is_interrupted(&self) -> bool {
         self.shared.interrupt.load(Ordering::Relaxed)
     }
 
-    /// The registry of the service, whose memory is taken until the interrupt.
+    /// The registry of the service, which allocates memory until the interrupt.
     pub(super) fn registry(&self, policy: HugepagePolicy) -> Registry {
         let interrupt = Arc::clone(&self.shared.interrupt);
         let registry = Registry::interruptible(policy, interrupt);
@@ -61,10 +61,10 @@ impl StartProgress {
         registry
     }
 
-    /// The start comes to its next stage.
+    /// Enters the next stage of the start.
     ///
     /// # Errors
-    /// It is to be given up.
+    /// It is interrupted.
     pub(super) fn enter(&self, stage: impl Into<String>) -> Result<(), StartError> {
         if self.is_interrupted() {
             return Err(StartError::Interrupted);

@@ -1,4 +1,4 @@
-//! What a reactor tells of itself.
+//! A reactor's report.
 
 use std::net::IpAddr;
 
@@ -16,7 +16,7 @@ pub struct ReactorReport {
 }
 
 impl ReactorReport {
-    /// Calls that were not answered yet, at the peak of each connection.
+    /// Unanswered calls, at the peak of each connection.
     pub fn requests_in_flight(&self) -> u64 {
         let connections = self.connections.iter();
         connections.map(|one| u64::from(one.in_service)).sum()

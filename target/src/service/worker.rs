@@ -1,4 +1,4 @@
-//! What one reactor runs: providers, connections, requests and RPC over TCP.
+//! The worker of a reactor: providers, connections, requests and RPC over TCP.
 
 use std::future::Future;
 use std::net::TcpStream;
@@ -24,75 +24,75 @@ use crate::rpc::{OpenWork, RequestSlot, Transport};
 use crate::rpcbind::RpcbindServer;
 use crate::tcp::TcpServer;
 
-/// What other threads tell a reactor.
+/// A message to a reactor.
 pub enum ReactorMessage {
-    /// All reactors, in order: those that connections may be placed on.
+    /// All reactors, in order, for placing connections.
     Peers(Vec<ReactorHandle<ReactorMessage>>),
-    /// A connection that arrived elsewhere.
+    /// A connection that arrived at another reactor.
     Adopt(Arrival),
-    /// Take no more connections and calls, and finish those in service until the deadline.
+    /// Refuse new connections and calls, and finish those in progress until the deadline.
     Drain {
-        /// When connections are closed whatever is under way on them.
+        /// When connections are closed even with calls in progress.
         deadline: Instant,
         /// Stop when that is done.
         ends: bool,
     },
-    /// Take connections and calls again; listen, where this reactor does. The answer is why that
-    /// cannot be.
+    /// Accept connections and calls again; listen, if this reactor does. The answer is the reason
+    /// of a failure.
     Serve(
         Option<Arc<Resume>>,
         crossbeam_channel::Sender<Result<(), String>>,
     ),
-    /// Tell how far a drain has come.
+    /// Return the progress of a drain.
     Progress(crossbeam_channel::Sender<OpenWork>),
-    /// Make a change ready, and put it in force once that is decided.
+    /// Prepare a change, and apply it once it is decided.
     Change(ChangeTicket),
-    /// No connection comes by these listeners any more.
+    /// No more connections will come from these listeners.
     Retire(Vec<FabricId>),
-    /// Close the connection with this identifier, and answer whether it is here.
+    /// Close the connection with this identifier, and return whether it is here.
     Evict(u64, crossbeam_channel::Sender<bool>),
-    /// Take one message here, and stand still until the other end goes.
+    /// Take one message from here, and block until the other end is dropped.
     #[cfg(test)]
     Hold(crossbeam_channel::Receiver<()>),
-    /// Copy a connection's messages to a sink, and answer whether that has begun.
+    /// Copy a connection's messages to a sink, and return whether that has started.
     Capture(u64, CaptureSink, crossbeam_channel::Sender<CaptureStart>),
     /// Report.
     Status(crossbeam_channel::Sender<ReactorReport>),
 }
 
-/// A connection that has arrived and has no reactor yet.
+/// An arrived connection without a reactor.
 pub enum Arrival {
-    /// By the listener with this name.
+    /// From the listener with this identifier.
     Rdma(FabricId, Box<Incoming>),
-    /// By TCP.
+    /// Over TCP.
     Tcp(TcpStream),
 }
 
-/// Which of the reactors this is.
+/// The index of a reactor.
 #[derive(Clone, Copy, Debug)]
 pub struct ReactorIndex {
     /// Its number; the first one listens.
     pub index: usize,
-    /// How many there are.
+    /// The number of reactors.
     pub reactors: usize,
 }
 
-/// What one reactor runs. `F` is the future of a task that serves calls.
+/// The worker of a reactor. `F` is the future of a task that serves calls.
 pub struct Worker<S: Serve, F: Future<Output = ()>> {
     context: Context,
     responder: Responder<S, F>,
     tcp: TcpServer<S>,
     rpcbind: Option<RpcbindServer>,
     room: ReactorStores,
-    /// Connections that have just arrived and have no place yet.
+    /// Newly arrived connections that are not placed yet.
     arrivals: Vec<Arrival>,
     reactor_index: ReactorIndex,
     peers: Vec<ReactorHandle<ReactorMessage>>,
     placement: Placement,
     drain: Option<Drain>,
-    /// A change that is ready and not decided yet.
+    /// A prepared change that is not decided yet.
     pending: Option<Pending>,
-    /// Listeners that are gone: which reactors have not been told yet.
+    /// Removed listeners: the reactors that have not been notified yet.
     untold: Vec<(usize, Vec<FabricId>)>,
     stopped: bool,
 }
@@ -102,7 +102,7 @@ where
     S: Serve,
     F: Future<Output = ()>,
 {
-    /// Puts a worker together. `work` makes the future of a task that serves calls.
+    /// Creates a worker. `work` makes the future of a task that serves calls.
     #[allow(clippy::too_many_arguments)] // Each a part of its own, put together once.
     pub fn new(
         context: &Context,
@@ -138,7 +138,7 @@ where
         })
     }
 
-    /// Gives the connections that have arrived to reactors. Returns how many.
+    /// Assigns arrived connections to reactors. Returns their number.
     fn place_arrivals(&mut self, now: Instant) -> usize {
         self.arrivals.extend(self.tcp.accepted().map(Arrival::Tcp));
         let arrivals = std::mem::take(&mut self.arrivals);
@@ -155,8 +155,8 @@ where
                 .get(index)
                 .map_or(0, |peer| peer.counters().busy_ns())
         });
-        // What stays here is taken over at once: it would wait in the mailbox while its listener
-        // may go.
+        // A connection that stays here is adopted at once: in the mailbox it would wait while its
+        // listener may be removed.
         if chosen == self.reactor_index.index {
             return self.adopt(arrival, now);
         }
@@ -173,13 +173,13 @@ where
         }
     }
 
-    /// Takes over a connection.
+    /// Adopts a connection.
     fn adopt(&mut self, arrival: Arrival, now: Instant) {
         match arrival {
             Arrival::Rdma(fabric, incoming) => self.responder.adopt(fabric, *incoming, now),
             Arrival::Tcp(socket) => {
                 if let Err(error) = self.tcp.adopt(socket, now) {
-                    // It is counted, and said now and then.
+                    // It is counted, and logged from time to time.
                     tracing::debug!(%error, "the TCP connection could not be adopted");
                 }
             }
@@ -220,7 +220,7 @@ where
     S: ChangeablePrograms,
     F: Future<Output = ()>,
 {
-    /// The parts that a change may touch.
+    /// The parts that a change may modify.
     fn parts(&mut self) -> Parts<'_, S, F> {
         Parts {
             context: &self.context,
@@ -233,12 +233,12 @@ where
         }
     }
 
-    /// Puts a change in force, or gives it up, if it is decided.
+    /// Applies a change, or aborts it, if it is decided.
     fn settle(&mut self) {
         if let Some(pending) = self.pending.take_if(|pending| pending.is_decided()) {
             let gone = pending.settle(&mut self.parts());
-            // Connections come by the listeners of the first reactor, which has handed out the
-            // last ones by now. So who is told after them gets none any more.
+            // Connections come from the listeners of the first reactor, which has distributed the
+            // last ones by now. So a reactor notified after them gets no more.
             if self.reactor_index.index == 0 && !gone.is_empty() {
                 let others = (1..self.peers.len()).map(|peer| (peer, gone.clone()));
                 self.untold.extend(others);
@@ -254,7 +254,7 @@ where
         }
     }
 
-    /// Tells other reactors of listeners that are gone; those with full mailboxes later.
+    /// Notifies other reactors of removed listeners; those with full mailboxes later.
     fn tell(&mut self) {
         let peers = &self.peers;
         self.untold.retain_mut(|(peer, gone)| {
@@ -342,7 +342,7 @@ where
     }
 
     fn message(&mut self, message: ReactorMessage, turn: &Turn) {
-        // What others do by a change comes after it.
+        // Effects of the change on other reactors come after it.
         self.settle();
         match message {
             ReactorMessage::Peers(peers) => {
@@ -351,7 +351,7 @@ where
             }
             ReactorMessage::Adopt(arrival) => self.adopt(arrival, turn.now),
             ReactorMessage::Drain { deadline, ends } => self.begin_drain(deadline, ends, turn.now),
-            // Whoever asked may have gone, here and below.
+            // The receiver may be gone, here and below.
             ReactorMessage::Serve(resume, answer) => {
                 let _ = answer.try_send(self.serve_again(resume.as_deref()));
             }
@@ -371,7 +371,7 @@ where
                 let _ = answer.try_send(transports.any(|one| one.evict(id)));
             }
             ReactorMessage::Capture(id, sink, answer) => {
-                // Whoever asked may have gone.
+                // The receiver may be gone.
                 let _ = answer.try_send(self.capture(id, sink));
             }
             ReactorMessage::Status(answer) => {

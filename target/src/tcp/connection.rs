@@ -1,4 +1,4 @@
-//! One TCP connection: records in, replies out, and the reasons to end it.
+//! One TCP connection: received records, replies, and reasons to end it.
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read};
@@ -18,21 +18,21 @@ use crate::flow::InFlightPeak;
 use crate::rpc::ConnectionRef;
 use crate::transfer::TransferWindow;
 
-/// Bytes offered to the socket at a time.
+/// Bytes passed to the socket at a time.
 const WRITE_MAX: usize = 4 << 20;
 
-/// What is left of a record of at least so many bytes is read straight into its place. Below, one
-/// call that brings many records and a copy out of the cache is the cheaper way.
+/// If at least this much of a record is missing, it is read directly into its place. Below, one
+/// call that returns many records and a copy out of the cache is cheaper.
 const DIRECT_MIN: usize = 16 << 10;
 
-/// Most bytes read into a record at a time: its memory grows with what arrives, not with what the
-/// peer announces.
+/// The most bytes read into a record at a time: its memory grows with the data received, not with
+/// the announced length.
 const DIRECT_MAX: usize = 128 << 10;
 
-/// Bytes read from one connection before the others get their turn.
+/// Bytes read from one connection before others get their turn.
 const READ_BUDGET: usize = 1 << 20;
 
-/// Why a connection ended.
+/// The reason for the end of a connection.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Ended {
     #[error("closed by the peer")]
@@ -62,27 +62,28 @@ pub(super) enum Ended {
 pub(super) struct TcpConnection {
     pub identity: ConnectionRef,
     pub socket: TcpStream,
-    /// Records handed out whose replies have not entered the stream.
+    /// Records passed on whose replies have not entered the stream.
     pub in_flight: usize,
     peak: InFlightPeak,
     /// An export admits its address now.
     pub is_admitted: bool,
-    /// One did at some time.
+    /// An export admitted it at some time.
     pub was_admitted: bool,
     /// It has sent a valid call.
     pub has_called: bool,
     scanner: RecordScanner,
     record: Vec<u8>,
-    /// Bytes that were read and wait for calls to be answered.
+    /// Bytes read that wait for calls to be answered.
     leftover: Vec<u8>,
     outgoing: VecDeque<Outgoing>,
-    /// Calls from here to the client.
+    /// Reverse calls to the client.
     pub reverse: Rc<ReverseCalls>,
-    /// The peer will send no more.
+    /// The peer has closed its sending side.
     finished: bool,
     heard: Instant,
     partial_since: Option<Instant>,
-    /// Bytes of the replies queued since the connection began, and of those that the socket took.
+    /// Bytes of the replies queued since the connection was made, and of those accepted by the
+    /// socket.
     queued_bytes: u64,
     sent_bytes: u64,
     window: TransferWindow,
@@ -91,7 +92,7 @@ pub(super) struct TcpConnection {
 /// A record to be sent.
 enum Outgoing {
     Reply(ReplyRecord),
-    /// A call from here, with its record mark, and how much of it was sent.
+    /// A reverse call, with its record mark, and the number of bytes sent.
     Call(Vec<u8>, usize),
 }
 
@@ -116,14 +117,14 @@ impl Outgoing {
     }
 }
 
-/// What the next step of reading needs.
+/// The next step of reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reading {
     /// More may be in the socket.
     More,
     /// The socket is empty.
     Empty,
-    /// Calls have to be answered first.
+    /// Calls must be answered first.
     Held,
 }
 
@@ -157,8 +158,8 @@ impl TcpConnection {
         }
     }
 
-    /// Reads what is there and hands complete records to `take` while that returns true. It may
-    /// exchange the record for other memory, and is told how many are in flight now.
+    /// Reads available data and passes complete records to `take` while that returns true. It may
+    /// exchange the record for other memory, and gets the number in flight.
     pub fn read(
         &mut self,
         scratch: &mut [u8],
@@ -192,7 +193,7 @@ impl TcpConnection {
                         &scratch[..length]
                     };
                     held = self.scan(bytes, now, records, take)?;
-                    // The socket says so when there is more.
+                    // The socket reports when there is more.
                     if length < offered {
                         break;
                     }
@@ -210,7 +211,7 @@ impl TcpConnection {
         Ok(if held { Reading::Held } else { Reading::Empty })
     }
 
-    /// Reads up to `most` bytes of the record that has begun to its end.
+    /// Reads up to `most` bytes of the current record directly into it.
     fn read_direct(&mut self, most: usize) -> std::io::Result<usize> {
         let begin = self.record.len();
         self.record.resize(begin + most, 0);
@@ -220,7 +221,7 @@ impl TcpConnection {
         read
     }
 
-    /// Whether `take` refused to go on; the rest is then left over.
+    /// Returns whether `take` refused to continue; the rest is then left over.
     fn scan(
         &mut self,
         mut bytes: &[u8],
@@ -238,7 +239,7 @@ impl TcpConnection {
                 Fragment::End => {
                     self.peak.note(now, count(self.in_flight));
                     self.in_flight += 1;
-                    // The time allowed for a record begins anew with each.
+                    // Each record has its own time limit.
                     self.partial_since = None;
                     let more = take(&mut self.record, self.in_flight);
                     self.record.clear();
@@ -252,7 +253,7 @@ impl TcpConnection {
         Ok(false)
     }
 
-    /// Takes the record if it answers a call from here. Whether it does.
+    /// Handles the record if it answers a reverse call. Returns whether it does.
     fn takes_reply(&mut self, records: &Rc<RecordBudget>) -> bool {
         let record = &mut self.record;
         self.reverse.take_reply(record, records, &self.identity)
@@ -270,7 +271,7 @@ impl TcpConnection {
         self.outgoing.push_back(Outgoing::Call(record, 0));
     }
 
-    /// Sends what the socket takes. `done` gets each reply that the socket has taken whole.
+    /// Sends as much as the socket accepts. `done` gets each reply that was completely accepted.
     pub fn send(&mut self, done: &mut dyn FnMut(ReplyRecord)) -> Result<usize, Ended> {
         let mut total = 0;
         while !self.outgoing.is_empty() {
@@ -298,7 +299,7 @@ impl TcpConnection {
         Ok(total)
     }
 
-    /// The socket took so many bytes.
+    /// Records the number of bytes that the socket accepted.
     fn sent(&mut self, mut count: usize, done: &mut dyn FnMut(ReplyRecord)) {
         while let Some(front) = self.outgoing.front_mut()
             && let Some(beyond) = front.sent(count)
@@ -321,24 +322,24 @@ impl TcpConnection {
         !self.outgoing.is_empty()
     }
 
-    /// When bytes came last.
+    /// When data was last received.
     pub fn heard(&self) -> Instant {
         self.heard
     }
 
-    /// Whether reading makes sense.
+    /// Whether there may be more to read.
     pub fn is_open(&self) -> bool {
         !self.finished
     }
 
-    /// Reads no more, as if the peer had said that it sends no more: the connection ends when all
-    /// its calls are answered.
+    /// Stops reading, as if the peer had closed its sending side: the connection ends when all its
+    /// calls are answered.
     pub fn stop_reading(&mut self) {
         self.finished = true;
         self.leftover = Vec::new();
     }
 
-    /// Checks what the peer has to keep to at time `now`.
+    /// Checks the peer's time limits at time `now`.
     pub fn check(&mut self, config: &TcpConfig, now: Instant) -> Result<(), Ended> {
         let late = |since: Option<Instant>, limit: Duration| {
             since.is_some_and(|since| now.saturating_duration_since(since) > limit)
@@ -350,15 +351,15 @@ impl TcpConnection {
         if (self.window).is_too_slow(self.sent_bytes, waiting, now, &config.transfers) {
             return Err(Ended::Sending);
         }
-        // A record that we do not read on is not late.
+        // A record that we do not continue to read is not late.
         if self.leftover.is_empty() && late(self.partial_since, config.record_deadline) {
             return Err(Ended::Partial);
         }
         if !self.was_admitted && late(Some(self.identity.since()), config.unadmitted_deadline) {
             return Err(Ended::NotAdmitted);
         }
-        // A client may leave a connection alone for long and come back to it, so those that are in
-        // use stay until their place is needed.
+        // A client may be idle for long and then continue, so connections in use stay until they
+        // are evicted for others.
         let may_idle = self.has_called && self.is_admitted;
         if self.in_flight == 0 && !may_idle && late(Some(self.heard), config.idle_deadline) {
             return Err(Ended::Idle);

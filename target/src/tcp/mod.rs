@@ -1,13 +1,13 @@
 //! ONC RPC over TCP (RFC 5531 section 11): the transport of MOUNT, and of NFS for clients without
 //! RDMA.
 //!
-//! One [`TcpServer`] lives on each reactor. It polls its sockets through one epoll descriptor and
-//! never blocks. Calls of a connection are served side by side and answered as they finish, those of
-//! a turn by one gathered write. Data of a WRITE is copied out of its record; data of a READ goes
-//! from the store's memory to the socket.
+//! One [`TcpServer`] runs on each reactor. It polls its sockets through one epoll descriptor and
+//! never blocks. Calls of a connection are served concurrently and answered as they finish, those
+//! of a turn by one gathered write. Data of a WRITE is copied out of its record; data of a READ
+//! goes from the store's memory to the socket.
 //!
-//! A peer can hold a bounded number of calls and bytes, and has to finish records and take replies
-//! in time; whatever else it sends ends its own connection only.
+//! The calls and bytes held by a peer are limited, and it must finish records and receive replies
+//! in time; anything else it sends ends its own connection only.
 
 mod connection;
 mod records;
@@ -24,38 +24,38 @@ use crate::transfer::TransferLimits;
 
 pub use server::{PreparedListener, TcpCounters, TcpServer};
 
-/// Longest message that is taken or sent: the largest READ or WRITE and what stands around it.
+/// The longest message accepted or sent: the largest READ or WRITE and the message around it.
 pub const MESSAGE_MAX: usize = (1 << 20) + 4096;
 
-/// Longest record that is taken.
+/// The longest record accepted.
 const RECORD_MAX: usize = MESSAGE_MAX;
 
-/// Bounds of a [`TcpServer`].
+/// Limits of a [`TcpServer`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TcpConfig {
-    /// Most connections at once.
+    /// The most connections at once.
     pub connections: usize,
-    /// Most calls of one connection that wait, are served, or have unsent replies.
+    /// The most calls of one connection that wait, are served, or have unsent replies.
     pub calls_per_connection: usize,
-    /// Most calls served at once, over all connections, but for one of each client. Clients with
-    /// calls have equal shares, and one share is left for who comes next.
+    /// The most calls served at once, over all connections, plus one of each client. Clients with
+    /// calls have equal shares, and one share is reserved for the next client.
     pub calls: usize,
-    /// Most bytes of the records that wait or are being served, over all connections, in shares
-    /// alike and but for one record of each client.
+    /// The most bytes of records that wait or are served, over all connections, in equal shares,
+    /// plus one record of each client.
     pub bytes: usize,
-    /// Most connections at once from addresses that no export admits
+    /// The most connections at once from addresses that no export admits
     /// ([`crate::call::Serve::admits`]).
     pub unadmitted: usize,
-    /// Most of these from one address.
+    /// The most of these from one address.
     pub unadmitted_per_address: usize,
-    /// They are closed after this time: enough to be told that they are not admitted.
+    /// They are closed after this time, which is enough for the answer that they are not admitted.
     pub unadmitted_deadline: Duration,
     /// A connection that has sent no valid call, or that no export admits any more, is closed after
-    /// this time without calls. Others may be idle for as long as nobody needs their place.
+    /// this time without calls. Others may be idle until they are evicted.
     pub idle_deadline: Duration,
-    /// A record has to be complete this long after its first byte.
+    /// A record must be complete this long after its first byte.
     pub record_deadline: Duration,
-    /// How slowly waiting replies may be taken.
+    /// The minimum rate at which pending replies must be received.
     pub transfers: TransferLimits,
     /// Report new connections ([`TcpServer::accepted`]) instead of serving them here.
     pub hand_over: bool,

@@ -1,5 +1,4 @@
-//! The memory of records that wait or are being served: calls of clients, and replies to calls from
-//! here.
+//! The memory of records that wait or are served: calls of clients, and replies to reverse calls.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -8,16 +7,16 @@ use super::RECORD_MAX;
 use crate::flow::Flow;
 use crate::rpc::ConnectionRef;
 
-/// Buffers kept for the next records.
+/// Buffers kept for reuse.
 const SPARES_MAX: usize = 32;
 
-/// What records may hold on one reactor: clients have equal parts, but each may have one record.
+/// The limit of records on one reactor: clients have equal parts, but each may have one record.
 pub(super) struct RecordBudget {
     flow: Flow,
-    /// Most bytes, but for one record of each client.
+    /// The limit in bytes, plus one record of each client.
     most: usize,
     held: Cell<usize>,
-    /// Some were released since this was asked last.
+    /// Records were released since the last query.
     released: Cell<bool>,
     spares: RefCell<Vec<Vec<u8>>>,
 }
@@ -49,8 +48,7 @@ impl RecordBudget {
         self.released.get()
     }
 
-    /// Holds a record until the returned value is dropped. Leaves memory for the next one in its
-    /// place.
+    /// Holds a record until the returned value is dropped. Replaces it by memory for the next one.
     pub fn hold(self: &Rc<Self>, record: &mut Vec<u8>, connection: &ConnectionRef) -> HeldRecord {
         let spare = self.spares.borrow_mut().pop().unwrap_or_default();
         let bytes = std::mem::replace(record, spare);
@@ -64,7 +62,7 @@ impl RecordBudget {
     }
 }
 
-/// A record and the connection that it came by.
+/// A record and its connection.
 pub(super) struct HeldRecord {
     pub bytes: Vec<u8>,
     pub connection: ConnectionRef,

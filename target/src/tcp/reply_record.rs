@@ -7,13 +7,13 @@ use millrace_reactor::gather::GatheredWrite;
 
 use crate::call::{BulkResult, ReplyParts};
 
-/// Room that a reply keeps in front of its message for the record mark.
+/// Space reserved before a reply's message for the record mark.
 pub(super) const HEADROOM: usize = 4;
 
 /// Round-up of data (RFC 4506 section 4.10).
 const PAD: [u8; 3] = [0; 3];
 
-/// A reply on its way into the stream: record mark, message, and the data in its place.
+/// A reply to be sent: record mark, message, and the data in its place.
 #[derive(Debug)]
 pub(super) struct ReplyRecord {
     parts: ReplyParts,
@@ -22,8 +22,8 @@ pub(super) struct ReplyRecord {
 }
 
 impl ReplyRecord {
-    /// Takes a reply whose message stands right behind [`HEADROOM`], and marks it as one record.
-    /// `None` if it is too long for one.
+    /// Takes a reply whose message begins after [`HEADROOM`], and marks it as one record. `None` if
+    /// it is too long for one.
     pub fn new(mut parts: ReplyParts) -> Option<Self> {
         let message = parts.message.clone();
         let data = parts.bulk.iter().map(padded);
@@ -38,7 +38,7 @@ impl ReplyRecord {
         })
     }
 
-    /// Adds the bytes that are not sent yet; `false` if there is no room for all of them.
+    /// Adds the bytes not sent yet; `false` if not all of them fit.
     pub fn gather<'a>(&'a self, write: &mut GatheredWrite<'a>) -> bool {
         let ReplyParts {
             buffer,
@@ -79,15 +79,15 @@ impl ReplyRecord {
         rest.bytes(&buffer[at..message.end])
     }
 
-    /// Notes that so many bytes were sent, not all of which need be of this record. Returns those
-    /// of the records behind it; `None` if it is not sent to its end.
+    /// Records a number of bytes sent, some of which may belong to later records. Returns those of
+    /// later records; `None` if this one is incomplete.
     pub fn sent(&mut self, count: usize) -> Option<usize> {
         let left = self.left();
         self.sent += count.min(left);
         count.checked_sub(left)
     }
 
-    /// Bytes that are not sent yet.
+    /// Bytes not sent yet.
     pub fn left(&self) -> usize {
         self.length - self.sent
     }
@@ -103,7 +103,7 @@ fn padded(item: &BulkResult) -> usize {
     item.length.next_multiple_of(4)
 }
 
-/// Adds pieces of a record to a write, without those that were sent before.
+/// Adds pieces of a record to a write, without bytes already sent.
 struct Rest<'a, 'w> {
     skip: usize,
     write: &'w mut GatheredWrite<'a>,
@@ -120,7 +120,7 @@ impl<'a> Rest<'a, '_> {
         sent == range.len() || self.write.add_slice(slice, range.start + sent..range.end)
     }
 
-    /// How much of a piece was sent.
+    /// The number of bytes of a piece already sent.
     fn pass(&mut self, length: usize) -> usize {
         let sent = self.skip.min(length);
         self.skip -= sent;
@@ -169,7 +169,7 @@ mod tests {
             assert_eq!(record.left(), 24);
             let mut out = Vec::new();
             loop {
-                // All that is left is sent, of which the peer took a part.
+                // All the rest is sent, of which the peer received a part.
                 let (near, mut far) = UnixStream::pair().unwrap();
                 let mut write = GatheredWrite::new();
                 assert!(record.gather(&mut write));

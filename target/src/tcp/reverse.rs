@@ -1,5 +1,5 @@
-//! Calls from here to a client, by the TCP connection that the client made: records of both
-//! directions share the stream, and their message type tells calls from replies.
+//! Reverse calls to a client, on the TCP connection that the client made: records of both
+//! directions share the stream, and their message type distinguishes calls from replies.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -15,29 +15,29 @@ use super::server::ConnectionId;
 use crate::rpc::ConnectionRef;
 use crate::rpc::reverse::{ReverseCall, ReverseError, ReversePath, ReverseReply, first_xid, until};
 
-/// Most calls from here that one client may have in progress.
+/// The most reverse calls in progress for one client.
 const CALLS_MAX: usize = 16;
 
-/// Longest call message, and longest reply. Replies that wait for their callers are charged to the
-/// client as the records of its calls are.
+/// The longest call message, and the longest reply. Replies that wait for their callers are charged
+/// to the client, like the records of its calls.
 const MESSAGE_MAX: usize = 64 << 10;
 
-/// Bytes of the XID, which this side puts in.
+/// Bytes of the XID, which this side inserts.
 const XID: usize = 4;
 
-/// Records that are to be sent to clients, with the connections that they go by.
+/// Records to be sent to clients, with their connections.
 type OutgoingCalls = RefCell<Vec<(ConnectionId, Vec<u8>)>>;
 
 /// The records of all connections of a server.
 pub(super) type Outbox = Rc<OutgoingCalls>;
 
-/// The calls from here by one connection.
+/// The reverse calls of one connection.
 #[derive(Default)]
 pub(super) struct ReverseCalls {
     is_allowed: Cell<bool>,
     has_ended: Cell<bool>,
     pending: RefCell<Vec<PendingCall>>,
-    /// Those that wait until fewer are in progress.
+    /// Waiters until fewer are in progress.
     line: TurnQueue,
 }
 
@@ -48,8 +48,8 @@ struct PendingCall {
 }
 
 impl ReverseCalls {
-    /// Takes a record that answers a call from here, and leaves memory for the next one in its place.
-    /// Whether it does.
+    /// Handles a record that answers a reverse call, and replaces it by memory for the next one.
+    /// Returns whether it does.
     pub fn take_reply(
         &self,
         record: &mut Vec<u8>,
@@ -74,7 +74,7 @@ impl ReverseCalls {
         true
     }
 
-    /// The connection has ended: wakes all who wait.
+    /// The connection has ended: wakes all waiters.
     pub fn end(&self) {
         self.has_ended.set(true);
         for call in self.pending.borrow_mut().iter_mut() {
@@ -142,7 +142,7 @@ impl Drop for ListedCall<'_> {
     }
 }
 
-/// The way to call the client of a connection. It does not keep the server.
+/// The path for calls to the client of a connection. It does not own the server.
 pub(super) struct TcpReversePath {
     id: ConnectionId,
     calls: Rc<ReverseCalls>,

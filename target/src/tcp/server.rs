@@ -33,18 +33,18 @@ mod ending;
 mod eviction;
 mod report;
 
-/// Least time between two looks at the sockets while nothing happens there: a system call per turn
-/// of a busy reactor would cost its RDMA connections more than TCP clients can notice.
+/// The shortest interval between polls of the sockets while nothing happens there: a system call
+/// per turn of a busy reactor would cost its RDMA connections more than TCP clients can notice.
 const POLL_PAUSE: Duration = Duration::from_micros(20);
 
-/// Clients that called this recently are likely to call again: every turn looks at the sockets.
+/// Clients that called this recently are likely to call again: every turn polls the sockets.
 const ACTIVE: Duration = Duration::from_micros(200);
 
-/// Time between two looks at deadlines.
+/// The interval of checking deadlines.
 const CHECK_PAUSE: Duration = Duration::from_millis(500);
 
-/// Silence after which the kernel asks whether a peer is still there. One that does not answer for
-/// as long again is given up.
+/// Silence after which the kernel probes the peer. A peer that does not answer for as long again is
+/// given up.
 const KEEP_ALIVE: Duration = Duration::from_secs(60);
 const KEEP_ALIVE_PROBES: u32 = 6;
 
@@ -53,16 +53,16 @@ const EVENTS: usize = 64;
 
 const LISTENER: u64 = u64::MAX;
 
-/// Which ways a connection goes on.
+/// The directions in which a connection continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Direction {
-    /// What waits is sent. The socket says when there is something to be read.
+    /// Pending data is sent. The socket reports data to be read.
     Out,
-    /// And what has come is read.
+    /// Received data is read as well.
     Both,
 }
 
-/// Names a connection; never reused for another.
+/// Identifies a connection; never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ConnectionId {
     index: u32,
@@ -87,39 +87,39 @@ struct TcpSlot {
     generation: u32,
     connection: Option<TcpConnection>,
     interest: epoll::EventFlags,
-    /// Calls have to be answered before more is read.
+    /// Calls must be answered before more is read.
     held: bool,
     /// Replies were queued in this turn.
     is_answered: bool,
 }
 
-/// What the TCP transport of one reactor has done. Written by the reactor only.
+/// Counters of the TCP transport of one reactor. Written by the reactor only.
 #[derive(Debug, Default)]
 pub struct TcpCounters {
-    /// Connections taken.
+    /// Connections accepted.
     pub accepted: Counter,
-    /// Connections turned away, as there was no room for them.
+    /// Connections refused for lack of space.
     pub refused: Counter,
-    /// Connections ended to make room for others.
+    /// Connections evicted for others.
     pub evicted: Counter,
     /// Times that the listener paused, as descriptors or memory were short.
     pub accept_pauses: Counter,
-    /// Connections ended, for whatever reason.
+    /// Connections ended, for any reason.
     pub ended: Counter,
-    /// Connections ended because the peer broke the rules or was too slow.
+    /// Connections ended because the peer violated the protocol or was too slow.
     pub misbehaved: Counter,
     /// Records received.
     pub records: Counter,
     /// Replies sent.
     pub replies: Counter,
-    /// Times that reading had to stop until calls were answered.
+    /// Times that reading paused until calls were answered.
     pub held: Counter,
 }
 
 /// A task that serves calls.
 type Task = Pin<Box<dyn Future<Output = ()>>>;
 
-/// A listener that is ready and has accepted nothing yet.
+/// A bound listener that has accepted nothing yet.
 #[derive(Debug)]
 pub struct PreparedListener {
     socket: TcpListener,
@@ -127,7 +127,7 @@ pub struct PreparedListener {
 }
 
 impl PreparedListener {
-    /// The address that it is bound to.
+    /// Its address.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
@@ -140,41 +140,41 @@ pub struct TcpServer<S: Serve> {
     shared: Rc<TcpShared<S>>,
     epoll: OwnedFd,
     listener: Option<TcpListener>,
-    /// Nothing is accepted for a moment.
+    /// The pause of accepting.
     pause: AcceptPause,
     cannot_accept: LogLimit,
     refuses_some: LogLimit,
     slots: Vec<TcpSlot>,
     free: Vec<u32>,
     accepted: Vec<TcpStream>,
-    /// No calls and no connections are taken any more.
+    /// New calls and connections are refused.
     refuses: bool,
     calls: CallScheduler<TcpCall, Task>,
     records: Rc<RecordBudget>,
-    /// Calls to clients that are to be sent.
+    /// Reverse calls to be sent.
     outbox: Outbox,
     served: Vec<ServedCall>,
     events: Vec<epoll::Event>,
     scratch: Vec<u8>,
-    /// Connections to be read or written although no event says so.
+    /// Connections to be read or written without an event.
     again: Vec<ConnectionId>,
     /// Connections with replies of this turn, which are sent together.
     answered_now: Vec<ConnectionId>,
-    /// Connections whose calls have to be answered before more is read.
+    /// Connections whose calls must be answered before more is read.
     held: Vec<ConnectionId>,
     polled: Option<Instant>,
     checked: Option<Instant>,
-    /// When there was something to do last.
+    /// When there was work last.
     worked: Option<Instant>,
     counters: Arc<TcpCounters>,
     slow_client: LogLimit,
-    /// Calls that were answered in this turn, to be timed at its end.
+    /// Calls answered in this turn, whose latency is recorded at its end.
     answered: LatencyBatch<ConnectionRef>,
 }
 
 impl<S: Serve> TcpServer<S> {
-    /// A server without connections, whose clients are metered by `flow`. Calls that wait for
-    /// something ring `alarm` when they can go on, which a reactor that sleeps needs.
+    /// A server without connections, with flow control by `flow`. Waiting calls signal `alarm` when
+    /// they can continue, for reactors that sleep.
     ///
     /// # Errors
     /// If the system gives no epoll descriptor.
@@ -218,12 +218,12 @@ impl<S: Serve> TcpServer<S> {
         })
     }
 
-    /// Replaces how slowly waiting replies may be taken.
+    /// Replaces the minimum rate of receiving replies.
     pub fn limit_transfers(&mut self, transfers: TransferLimits) {
         self.config.transfers = transfers;
     }
 
-    /// Listens at an address and returns the one that it is bound to. At most one listener.
+    /// Listens at an address and returns the bound one. At most one listener.
     ///
     /// # Errors
     /// If the address cannot be bound.
@@ -234,8 +234,8 @@ impl<S: Serve> TcpServer<S> {
         Ok(bound)
     }
 
-    /// Makes a listener ready beside the one that there is. Nothing is accepted from it before it
-    /// is taken ([`TcpServer::take_listener`]); dropping it is all that it takes to give it up.
+    /// Prepares a second listener. Nothing is accepted from it before [`TcpServer::take_listener`];
+    /// dropping it discards it.
     ///
     /// # Errors
     /// If the address cannot be bound.
@@ -248,7 +248,7 @@ impl<S: Serve> TcpServer<S> {
         Ok(PreparedListener { socket, address })
     }
 
-    /// Listens there from now on, and nowhere else. Connections live on.
+    /// Replaces the listener by this one. Connections continue.
     pub fn take_listener(&mut self, prepared: PreparedListener) {
         self.listener = Some(prepared.socket);
         self.pause.end();
@@ -264,16 +264,16 @@ impl<S: Serve> TcpServer<S> {
         .collect()
     }
 
-    /// Stops to listen. Connections live on.
+    /// Stops listening. Connections continue.
     pub fn stop_listening(&mut self) {
         self.listener = None;
         self.pause.end();
     }
 
-    /// Takes over a connection, of this server's listener or another's.
+    /// Adopts a connection, of this server's listener or another's.
     ///
     /// # Errors
-    /// If its socket fails, or there is no room for it.
+    /// If its socket fails, or there is no space for it.
     pub fn adopt(&mut self, socket: TcpStream, now: Instant) -> std::io::Result<()> {
         if self.refuses {
             self.counters.refused.add(1);
@@ -285,7 +285,7 @@ impl<S: Serve> TcpServer<S> {
         sockopt::set_tcp_keepidle(&socket, KEEP_ALIVE)?;
         sockopt::set_tcp_keepintvl(&socket, KEEP_ALIVE / KEEP_ALIVE_PROBES)?;
         sockopt::set_tcp_keepcnt(&socket, KEEP_ALIVE_PROBES)?;
-        // A peer that is gone, or shows no window, while replies wait.
+        // A peer that has disappeared, or advertises no window, while replies are pending.
         let silence = self.config.transfers.window.as_millis();
         sockopt::set_tcp_user_timeout(&socket, u32::try_from(silence).unwrap_or(u32::MAX))?;
         let peer = Peer::new(socket.peer_addr()?, TransportKind::Tcp);
@@ -318,7 +318,7 @@ impl<S: Serve> TcpServer<S> {
         Ok(())
     }
 
-    /// New connections, where they are handed over ([`TcpConfig::hand_over`]).
+    /// New connections, if they are handed over ([`TcpConfig::hand_over`]).
     pub fn accepted(&mut self) -> std::vec::Drain<'_, TcpStream> {
         self.accepted.drain(..)
     }
@@ -329,13 +329,13 @@ impl<S: Serve> TcpServer<S> {
         self.slots.len() - self.free.len()
     }
 
-    /// What was done so far.
+    /// The counters.
     #[must_use]
     pub fn counters(&self) -> Arc<TcpCounters> {
         self.counters.clone()
     }
 
-    /// Does what can be done now. Returns the amount of work done (0: idle).
+    /// Does all work available now. Returns the amount of work done (0: idle).
     pub fn poll(&mut self, now: Instant) -> usize {
         let mut work = self.shared.flow.clock().turn(now);
         if self.pause.expire(now) {
@@ -390,13 +390,13 @@ impl<S: Serve> TcpServer<S> {
     }
 
     fn accept(&mut self, now: Instant) {
-        // A burst of connections must not hold up the rest.
+        // A burst of connections must not delay other work.
         for _ in 0..EVENTS {
             let Some(listener) = &self.listener else {
                 return;
             };
             match listener.accept() {
-                // Those that no export admits stay here, so that they are few in all.
+                // Those that no export admits stay here, so that their number is limited.
                 Ok((socket, peer))
                     if self.config.hand_over
                         && self.shared.service.admits(peer.ip().to_canonical()) =>
@@ -430,7 +430,7 @@ impl<S: Serve> TcpServer<S> {
         }
     }
 
-    /// Lets the listener report connections, or keep silent about them.
+    /// Enables or disables events of the listener.
     fn hear_listener(&self, reports: bool) {
         let Some(listener) = &self.listener else {
             return;
@@ -438,7 +438,7 @@ impl<S: Serve> TcpServer<S> {
         let mut interest = epoll::EventFlags::empty();
         interest.set(epoll::EventFlags::IN, reports);
         let data = epoll::EventData::new_u64(LISTENER);
-        // It fails only for what is not watched.
+        // It fails only for descriptors not in the set.
         let _ = epoll::modify(&self.epoll, listener, data, interest);
     }
 
@@ -466,7 +466,7 @@ impl<S: Serve> TcpServer<S> {
             self.go_on(id, now, Direction::Out);
         }
         self.answered_now = answered;
-        // Replies to calls from here are released by their callers, in turns without work here.
+        // Replies to reverse calls are released by their callers, in turns without work here.
         let released = self.records.take_released();
         if work > 0 || released {
             for id in std::mem::take(&mut self.held) {
@@ -479,7 +479,7 @@ impl<S: Serve> TcpServer<S> {
         work
     }
 
-    /// Sends the calls to clients that wait. Returns how many.
+    /// Sends pending reverse calls. Returns their number.
     fn send_calls(&mut self, now: Instant) -> usize {
         let calls = self.outbox.take();
         let count = calls.len();
@@ -505,7 +505,7 @@ impl<S: Serve> TcpServer<S> {
         })
     }
 
-    /// Queues the reply to a call that was served.
+    /// Queues the reply to a served call.
     fn finish(&mut self, call: ServedCall) {
         let id = call.id;
         let slot = self.slots.get_mut(id.index as usize);
@@ -541,7 +541,7 @@ impl<S: Serve> TcpServer<S> {
         }
     }
 
-    /// Writes and reads one connection as far as it goes.
+    /// Writes and reads one connection as far as possible.
     fn advance(&mut self, id: ConnectionId, now: Instant) -> usize {
         self.go_on(id, now, Direction::Both)
     }
@@ -587,7 +587,7 @@ impl<S: Serve> TcpServer<S> {
         let allowed =
             |in_flight| in_flight < config.calls_per_connection && records.has_room(&identity);
         let mut reads = direction == Direction::Both;
-        // Sending makes room as well as serving does. No event tells of what is left over.
+        // Sending releases space as serving does. No event reports left-over bytes.
         if slot.held && allowed(connection.in_flight) {
             slot.held = false;
             self.held.retain(|held| *held != id);

@@ -1,4 +1,4 @@
-//! Serving of calls that came as records.
+//! Serving of calls received as records.
 
 use std::cell::RefCell;
 use std::pin::pin;
@@ -16,12 +16,12 @@ use crate::call::{Account, Answer, Call, Limits, NO_CHUNKS, NoBulk, Reply, Reply
 use crate::flow::Flow;
 use crate::rpc::{ConnectionRef, RequestSlot, ScheduledCall};
 
-/// Lists of memory kept for the next calls.
+/// Lists of slices kept for reuse.
 const SPARES_MAX: usize = 32;
 
 /// A call to be served.
 pub(super) struct TcpCall {
-    /// Which of the server's connections.
+    /// Its connection.
     pub id: ConnectionId,
     pub arrived: Instant,
     pub record: HeldRecord,
@@ -37,7 +37,7 @@ impl ScheduledCall for TcpCall {
     }
 }
 
-/// A call that was served.
+/// A served call.
 pub(super) struct ServedCall {
     pub id: ConnectionId,
     pub arrived: Instant,
@@ -45,11 +45,11 @@ pub(super) struct ServedCall {
     pub is_valid: bool,
     pub moved: Account,
     pub answer: Answer,
-    /// None where there was no memory for a reply.
+    /// None if there was no memory for a reply.
     pub parts: Option<ReplyParts>,
 }
 
-/// What the server and its tasks share.
+/// State shared by the server and its tasks.
 pub(super) struct TcpShared<S> {
     pub pool: Pool,
     pub service: S,
@@ -69,7 +69,7 @@ impl<S> TcpShared<S> {
         }
     }
 
-    /// The calls served since the last time, moved into `served`.
+    /// Moves the calls served since the last time into `served`.
     pub fn take_served(&self, served: &mut Vec<ServedCall>) {
         served.append(&mut self.served.borrow_mut());
     }

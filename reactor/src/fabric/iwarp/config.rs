@@ -6,17 +6,17 @@ use std::time::Duration;
 
 use millrace_iwarp::mpa::RtrKinds;
 
-/// When FPDUs carry check values that mean something. The peer may ask for them as well, and gets
-/// them then whatever is set here (RFC 5044 section 4.4).
+/// When FPDUs carry check values. If the peer requests them, they are used with any setting (RFC
+/// 5044 section 4.4).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CrcPolicy {
-    /// On, but off where the peer is this same machine, since nothing can damage the bytes on the
-    /// way that would not damage them in memory too.
+    /// On, but off if the peer is on the same machine, since damage on the way would affect memory
+    /// as well.
     #[default]
     Auto,
     /// Always on.
     Required,
-    /// Not asked for.
+    /// Not requested.
     Off,
 }
 
@@ -35,45 +35,46 @@ impl CrcPolicy {
 pub struct IwarpConfig {
     /// Check values.
     pub crc: CrcPolicy,
-    /// Whether enhanced connection setup (RFC 6581) is understood and used at all.
+    /// Whether enhanced connection setup (RFC 6581) is supported at all.
     pub enhanced: bool,
-    /// Connecting: exchange read depths. Linux insists on it.
+    /// Connecting: exchange read depths. Linux requires it.
     pub exchange_depths: bool,
-    /// Connecting: ask for the peer-to-peer model with an explicit ready-to-receive indication.
+    /// Connecting: request the peer-to-peer model with an explicit ready-to-receive indication.
     pub peer_to_peer: bool,
-    /// Connecting: if a peer closes on the enhanced request, try once more without.
+    /// Connecting: if a peer closes on the enhanced request, retry once without.
     pub fallback: bool,
-    /// Kinds of ready-to-receive indication, sent and understood.
+    /// Kinds of ready-to-receive indication, sent and accepted.
     pub indications: RtrKinds,
-    /// Most reads of a peer's that are ever served at once, whatever the peer wants.
+    /// The most reads of a peer served at once, whatever the peer requests.
     pub ird_limit: u16,
-    /// Most connections at once; further ones are closed on arrival.
+    /// The most connections at once; further ones are closed on arrival.
     pub connections_max: usize,
-    /// Most connections at once that have not sent their request; one more ends the oldest.
+    /// The most connections at once that have not sent their request; for one more, the oldest is
+    /// closed.
     pub half_open_max: usize,
     /// Connecting: the address to connect from; `None` leaves it to the kernel.
     pub source: Option<IpAddr>,
-    /// Time for TCP to connect.
+    /// Timeout of the TCP connection.
     pub connect_wait: Duration,
-    /// Time for the whole reply.
+    /// Timeout of the whole reply.
     pub reply_wait: Duration,
-    /// Time for the whole request.
+    /// Timeout of the whole request.
     pub request_wait: Duration,
-    /// Time for the application to answer a request.
+    /// Timeout of the application's answer to a request.
     pub decision_wait: Duration,
-    /// Time for [`close`](crate::fabric::ControlPath::close) to send what is posted and for the
+    /// Timeout for [`close`](crate::fabric::ControlPath::close) to send posted work and for the
     /// peer to close too.
     pub close_wait: Duration,
-    /// Time for a Terminate message to leave, and then for the peer to read it.
+    /// Timeout of sending a Terminate message, and then of the peer reading it.
     pub terminate_wait: Duration,
-    /// Silence after which the kernel asks whether the peer is still there; a peer that does not
-    /// answer for as long again is given up. In whole seconds; `None` never asks.
+    /// Silence after which the kernel probes the peer; a peer that does not answer for as long
+    /// again is given up. In whole seconds; `None` disables it.
     pub keep_alive: Option<Duration>,
-    /// A peer that takes nothing of what was sent for so long, or shows no window, is given up
-    /// (RFC 5482 section 3.1); `None` leaves it to the kernel, which may try for a quarter of an
-    /// hour, and for ever where the peer only shows no window.
+    /// A peer that accepts no data for this long, or advertises no window, is given up (RFC 5482
+    /// section 3.1); `None` leaves it to the kernel, which may retry for a quarter of an hour, and
+    /// for ever if the peer only advertises no window.
     pub user_timeout: Option<Duration>,
-    /// Longest ULPDU to send, in bytes.
+    /// The longest ULPDU to send, in bytes.
     pub ulpdu: usize,
     /// Size of the socket's send buffer in bytes; `None` leaves it to the kernel.
     pub send_buffer: Option<usize>,

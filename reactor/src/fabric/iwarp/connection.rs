@@ -1,7 +1,6 @@
 //! One connection from its first packet to its last event.
 //!
-//! `connection` has its states and what it reports, `setup` the negotiation, `stream` the data
-//! path.
+//! `connection` has its states and events, `setup` the negotiation, `stream` the data path.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -21,30 +20,30 @@ use crate::fabric::{
     Ended, Event, Key, ListenerId, QueuePairId, QueuePairLimits, ReadDepths, Terminate, WorkError,
 };
 
-/// Where a connection stands.
+/// The state of a connection.
 pub(super) enum IwarpPhase {
     /// TCP is connecting.
     Connecting(Box<Connector>),
     /// The request is being sent or its reply awaited.
     Initiating(Box<Connector>, Box<Initiator>),
-    /// The request is awaited; the application knows nothing yet.
+    /// The request is awaited; the application is not informed yet.
     Responding(Box<Responder>),
-    /// The application decides.
+    /// Waiting for the application's decision.
     Deciding(Box<Responder>),
     /// The accepting reply is being sent.
     Replying(Box<Responder>, Box<Negotiated>),
-    /// FPDUs flow.
+    /// FPDUs are exchanged.
     Running,
-    /// What is posted is being sent; after that the outgoing direction is `shut`, and the peer's
-    /// end awaited.
+    /// Posted work is being sent; after that the outgoing direction is `shut`, and the peer's end
+    /// awaited.
     Closing { shut: bool },
     /// The Terminate message is being sent.
     Terminating(Fault),
-    /// Only events are left.
+    /// Only events remain.
     Ended(Ended),
 }
 
-/// What it takes to connect, once more if need be.
+/// The parameters of connecting, possibly once more.
 pub(super) struct Connector {
     pub(super) config: InitiatorConfig,
     pub(super) fallback: Fallback,
@@ -61,29 +60,29 @@ pub(super) struct IwarpConnection {
     pub(super) deadline: Option<Instant>,
     /// There may be bytes to receive.
     pub(super) readable: bool,
-    /// The end of the stream or an error waits behind the bytes to receive.
+    /// The end of the stream or an error follows the bytes to receive.
     pub(super) hung_up: bool,
-    /// The socket takes bytes.
+    /// The socket accepts bytes.
     pub(super) writable: bool,
-    /// The network failed while sending; what has arrived before is still received.
+    /// The network failed while sending; bytes that arrived before are still received.
     pub(super) send_error: Option<std::io::ErrorKind>,
-    /// Receiving attempts in a row that brought nothing.
+    /// Consecutive receive calls without data.
     pub(super) idle_polls: u32,
     /// In the provider's queue of connections to serve.
     pub(super) is_active: bool,
     /// In the provider's queue of connections to flush.
     pub(super) is_dirty: bool,
-    /// What its client uses of the first queue.
+    /// Its client's account of the first queue.
     pub(super) receiving: Rc<ServiceAccount>,
-    /// What its client uses of the second one.
+    /// Its client's account of the second one.
     pub(super) sending: Rc<ServiceAccount>,
-    /// The application knows of this connection.
+    /// The application knows this connection.
     pub(super) is_known: bool,
-    /// The indication has to leave before the application hears of the connection.
+    /// The indication must be sent before the application is informed of the connection.
     pub(super) established: Option<Event>,
-    /// Events that are no completions.
+    /// Events other than completions.
     pub(super) announcements: VecDeque<Event>,
-    /// The stream's counters that the provider's have taken in.
+    /// The stream's counters already added to the provider's.
     pub(super) counted: Counters,
 }
 
@@ -148,12 +147,12 @@ impl IwarpConnection {
         )
     }
 
-    /// Whether the connection only has events left.
+    /// Whether only events remain.
     pub(super) fn is_ended(&self) -> bool {
         matches!(self.phase, IwarpPhase::Ended(_))
     }
 
-    /// Begins to close in order.
+    /// Starts an orderly close.
     pub(super) fn close(&mut self, now: Instant, shared: &mut IwarpShared) {
         match self.phase {
             IwarpPhase::Running => {
@@ -165,7 +164,7 @@ impl IwarpConnection {
         }
     }
 
-    /// Everything is over but the events.
+    /// Ends everything but the events.
     pub(super) fn end(&mut self, reason: Ended, shared: &mut IwarpShared) {
         if self.is_ended() {
             return;
@@ -183,7 +182,7 @@ impl IwarpConnection {
         self.phase = IwarpPhase::Ended(reason);
     }
 
-    /// The peer broke a rule or ended the stream.
+    /// The peer violated the protocol or ended the stream.
     pub(super) fn stopped(&mut self, stop: Stop, now: Instant, shared: &mut IwarpShared) {
         match stop {
             Stop::Fault(fault) => {
@@ -197,7 +196,7 @@ impl IwarpConnection {
         }
     }
 
-    /// Acts on a deadline that has passed.
+    /// Handles a deadline that has passed.
     pub(super) fn expire(&mut self, now: Instant, shared: &mut IwarpShared) {
         if self.deadline.is_none_or(|deadline| now < deadline) {
             return;
@@ -231,7 +230,7 @@ impl IwarpConnection {
         self.end(reason, shared);
     }
 
-    /// Goes on with closing and terminating once bytes have left.
+    /// Continues closing and terminating after bytes were sent.
     pub(super) fn after_sending(&mut self, shared: &mut IwarpShared) {
         match self.phase {
             IwarpPhase::Closing { shut: false } if self.endpoint.is_drained() => {
@@ -246,13 +245,13 @@ impl IwarpConnection {
         }
     }
 
-    /// Whether something is to be reported.
+    /// Whether there is something to report.
     pub(super) fn has_news(&self) -> bool {
         !self.announcements.is_empty() || self.endpoint.has_news() || self.is_ended()
     }
 
-    /// Reports what happened, as far as `events` has spare capacity, and `most` events. `true` once
-    /// the last event of all is reported.
+    /// Reports events, limited by the spare capacity of `events`, and by `most`. `true` once the
+    /// last event is reported.
     pub(super) fn report(
         &mut self,
         events: &mut Vec<Event>,
@@ -303,7 +302,7 @@ impl IwarpConnection {
         false
     }
 
-    /// Takes the stream's new counts into the provider's.
+    /// Adds the stream's new counts to the provider's.
     pub(super) fn count(&mut self, shared: &IwarpShared) {
         let now = self.endpoint.counters();
         if now == self.counted {

@@ -1,32 +1,31 @@
-//! What a provider has done, for metrics.
+//! Counters of a provider, for metrics.
 
 use millrace_iwarp::Tally;
 use millrace_primitives::Counter;
 
 use crate::fabric::counters::{FabricCounters, WorkCounters, absorb};
 
-/// Numbers of one provider that only grow. The provider's reactor alone writes them; anyone may
-/// read.
+/// Counters of one provider. Written by the provider's reactor only, read by any thread.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct IwarpCounters {
-    /// What every provider counts.
+    /// Counters common to all providers.
     pub fabric: FabricCounters,
-    /// FPDUs received and found good.
+    /// FPDUs received with correct check values.
     pub frames_in: Counter,
     /// FPDUs sent.
     pub frames_out: Counter,
-    /// Bytes received, headers and all.
+    /// Bytes received, including headers.
     pub bytes_in: Counter,
-    /// Bytes sent, headers and all.
+    /// Bytes sent, including headers.
     pub bytes_out: Counter,
-    /// Received bytes that the kernel put straight into registered memory.
+    /// Received bytes that the kernel placed directly in registered memory.
     pub bytes_direct: Counter,
     /// Receiving system calls.
     pub receive_calls: Counter,
     /// Sending system calls.
     pub send_calls: Counter,
-    /// System calls that asked which sockets are ready.
+    /// System calls that polled sockets for readiness.
     pub ready_calls: Counter,
     /// FPDUs with a wrong check value.
     pub crc_errors: Counter,
@@ -36,11 +35,11 @@ pub struct IwarpCounters {
     pub terminates_received: Counter,
     /// Times that a listener paused, as descriptors or memory were short.
     pub accept_pauses: Counter,
-    /// First messages that proved a peer ready, but were not of an agreed kind.
+    /// Ready-to-receive messages that were not of the negotiated kind.
     pub indications_unexpected: Counter,
 }
 
-/// Takes in what a connection has done since it was counted last.
+/// Adds the work of a connection since it was last counted.
 pub(super) fn add_tally(counters: &WorkCounters, now: Tally, before: Tally) {
     for (counter, now, before) in [
         (&counters.posted, now.posted, before.posted),
@@ -54,14 +53,14 @@ pub(super) fn add_tally(counters: &WorkCounters, now: Tally, before: Tally) {
 }
 
 impl IwarpCounters {
-    /// Adds what a provider that is gone has done. It has no connections any more.
+    /// Adds the counts of a removed provider. It has no connections any more.
     pub fn absorb(&self, gone: &Self) {
         absorb(&self.growing(), &gone.growing());
     }
 
-    /// All numbers that only grow, in one order.
+    /// All counters, in a fixed order.
     fn growing(&self) -> Vec<&Counter> {
-        // Taken apart whole, so that a new counter is not forgotten here.
+        // Destructured completely, so that a new counter is not forgotten here.
         let Self {
             fabric,
             frames_in,

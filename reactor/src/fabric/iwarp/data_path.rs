@@ -13,7 +13,7 @@ use crate::fabric::{
 };
 
 impl DataPath for Iwarp {
-    /// The stream places Read Responses itself, so any number would do.
+    /// The stream places Read Responses itself, so any number is possible.
     fn read_slices(&self, _: QueuePairId) -> usize {
         READ_SLICES_MAX
     }
@@ -96,7 +96,7 @@ impl DataPath for Iwarp {
             debug_assert!(posted, "there was room for the whole chain");
         }
         chain.clear();
-        // Will be looked at in the next flush.
+        // To be processed in the next flush.
         if !connection.is_dirty {
             connection.is_dirty = true;
             dirty.push(connection.id, &connection.sending);
@@ -133,7 +133,7 @@ impl DataPath for Iwarp {
             return Revoked::Unknown;
         };
         if connection.is_ended() {
-            // Nothing is sent or received any more, so nothing has to be waited for.
+            // Nothing is sent or received any more, so there is nothing to wait for.
             return match connection.endpoint.revoke(key.0) {
                 Revocation::Now(local) => Revoked::Now(local),
                 _ => Revoked::Unknown,
@@ -154,8 +154,8 @@ impl DataPath for Iwarp {
         self.flush_all()
     }
 
-    /// Its descriptor is readable whenever a socket of its is. A change that is none any more would
-    /// end the sleep at once: the next poll takes it.
+    /// Its descriptor is readable whenever one of its sockets is. A stale change would end the
+    /// sleep at once: the next poll consumes it.
     fn arm(&mut self) -> bool {
         if self.has_stale_changes {
             self.asks_next();

@@ -1,4 +1,4 @@
-//! Registered memory as the stream sees it, and the scattered system call into it.
+//! Registered memory for the stream, and the scattered receive into it.
 
 use std::io;
 use std::marker::PhantomData;
@@ -11,13 +11,13 @@ use millrace_mempool::{Buffer, Slice};
 use crate::fabric::Slices;
 use crate::gather::GatheredWrite;
 
-/// Entries of one scattered read: the pieces of one payload and the common buffer.
+/// Entries of one scattered receive: the pieces of one payload and the common buffer.
 const SCATTER_MAX: usize = crate::fabric::SLICES_MAX + 1;
 
 /// The memory of work requests, exposures and receives.
 pub(super) struct Registered;
 
-/// Walks over the pieces of a range that lie in each slice: slice, offset in it, length.
+/// Iterates over the pieces of a range in each slice: slice, offset in it, length.
 fn pieces(
     local: &Slices,
     offset: usize,
@@ -43,7 +43,7 @@ impl Memory for Registered {
     }
 
     fn hand_over(from: &mut Slices, to: &mut Slices) {
-        // One slice, as most work has, is moved by itself: a drain costs several times as much.
+        // One slice, the common case, is moved directly: a drain costs several times as much.
         if from.len() > 1 {
             to.extend(from.drain(..));
         } else if let Some(slice) = from.pop() {
@@ -85,7 +85,7 @@ impl Memory for Registered {
     }
 }
 
-/// Adds a range of registered memory to a gathered write; `false` if there is no room for all of it.
+/// Adds a range of registered memory to a gathered write; `false` if not all of it fits.
 pub(super) fn gather<'a>(
     write: &mut GatheredWrite<'a>,
     local: &'a Slices,
@@ -96,7 +96,7 @@ pub(super) fn gather<'a>(
         .all(|(slice, begin, count)| write.add_slice(slice, begin..begin + count))
 }
 
-/// One scattered read in the making.
+/// A scattered receive being prepared.
 pub(super) struct Scatter<'a> {
     vectors: ArrayVec<libc::iovec, SCATTER_MAX>,
     bytes: usize,
@@ -112,12 +112,12 @@ impl<'a> Scatter<'a> {
         }
     }
 
-    /// Bytes that have room.
+    /// Bytes of its ranges.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Adds the memory that the rest of a payload belongs into.
+    /// Adds the destination of the rest of a payload.
     pub(super) fn add_direct(&mut self, direct: Direct<'a, Slices, Buffer>) {
         let Direct {
             target,
@@ -148,15 +148,15 @@ impl<'a> Scatter<'a> {
         self.bytes += length;
     }
 
-    /// Fills the ranges in order with what has arrived; 0 is the end of the stream.
+    /// Fills the ranges in order with received bytes; 0 is the end of the stream.
     pub(super) fn receive(&mut self, socket: BorrowedFd<'_>) -> io::Result<usize> {
         // SAFETY: a message header of zeros is a valid one without address and control data.
         let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
         message.msg_iov = self.vectors.as_mut_ptr();
         message.msg_iovlen = self.vectors.len() as _;
         // SAFETY: every entry is a range of `'a`: plain bytes borrowed exclusively for it, or a
-        // range within a slice borrowed for it, which keeps its mapping alive and of which nobody
-        // has a reference to the bytes. The kernel is done when the call returns.
+        // range within a slice borrowed for it, which keeps its mapping alive and to whose bytes
+        // there are no references. The kernel has finished when the call returns.
         let received =
             unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, libc::MSG_DONTWAIT) };
         usize::try_from(received).map_err(|_| io::Error::last_os_error())

@@ -1,13 +1,12 @@
-//! Software iWARP: RDMA over plain TCP sockets, for any peer that speaks MPA, DDP and RDMAP.
+//! Software iWARP: RDMA over plain TCP sockets, for any peer with MPA, DDP and RDMAP.
 //!
-//! [`Iwarp`] owns the sockets of one reactor; the protocol itself is the business of
-//! [`millrace_iwarp`]. One receiving call brings as many FPDUs as have arrived, and puts the rest
-//! of a long payload straight into its memory; one sending call gathers as many FPDUs as are
-//! posted straight out of theirs. A Send or Write completes when the kernel has accepted its last
-//! byte.
+//! [`Iwarp`] owns the sockets of one reactor; the protocol itself is in [`millrace_iwarp`]. One
+//! receive call returns as many FPDUs as have arrived, and places the rest of a long payload
+//! directly in its memory; one send call gathers all posted FPDUs directly from theirs. A Send or
+//! Write completes when the kernel has accepted its last byte.
 //!
-//! Where FPDUs carry check values, payloads are copied once more in each direction, so that the
-//! bytes that are checked are the bytes that travel and are placed.
+//! If FPDUs carry check values, payloads are copied once more in each direction, so that the
+//! checked bytes are those sent and placed.
 
 mod config;
 mod connection;

@@ -1,8 +1,8 @@
-//! One turn of the provider: which sockets to look at, serving them, deadlines.
+//! One turn of the provider: selecting and serving sockets, and deadlines.
 //!
 //! The kernel reports changes of sockets once (edge-triggered), into flags of the connections.
-//! While few connections are busy their sockets are read without asking first, which saves a
-//! system call for each turn; idle connections cost nothing either way.
+//! While few connections are busy their sockets are read without polling first, which saves a
+//! system call for each turn; idle connections cost nothing in either case.
 
 use std::os::fd::AsFd;
 use std::time::Instant;
@@ -19,11 +19,11 @@ use crate::accept::{AcceptPause, is_shortage};
 use crate::fabric::service::{ServiceAllowance, ServiceUse};
 use crate::fabric::{Carrier, ControlPath, Event, Incoming, ListenerId, QueuePairId};
 
-/// Busy connections up to which sockets are read without asking which are ready.
+/// The number of busy connections up to which sockets are read without polling.
 const DIRECT_READS_MAX: usize = 4;
-/// Turns between two questions while sockets are read without asking.
+/// Turns between two polls while sockets are read without polling.
 const ASK_EVERY: u32 = 16;
-/// Attempts in vain after which a connection is no longer read without asking.
+/// Receive calls without data after which a connection is no longer read without polling.
 const IDLE_POLLS_MAX: u32 = 256;
 /// Changes taken from the kernel at once.
 const CHANGES_MAX: usize = 256;
@@ -47,12 +47,12 @@ impl Iwarp {
         work + self.serve(now, events, few)
     }
 
-    /// The next poll asks the kernel for changes.
+    /// Makes the next poll query the kernel for changes.
     pub(super) fn asks_next(&mut self) {
         self.polls = ASK_EVERY - 1;
     }
 
-    /// Asks the kernel for changes.
+    /// Queries the kernel for changes.
     fn ask(&mut self, now: Instant, events: &mut Vec<Event>) -> usize {
         self.has_stale_changes = false;
         let mut changes = arrayvec::ArrayVec::<epoll::Event, CHANGES_MAX>::new();
@@ -128,7 +128,7 @@ impl Iwarp {
         work
     }
 
-    /// Leaves a listener alone until a connection has closed, or a moment has passed.
+    /// Pauses a listener until a connection has closed, or for a short time.
     #[cold]
     fn pause_listener(&mut self, index: u32, error: &std::io::Error, now: Instant) {
         let Some(Some(listener)) = self.listeners.get_mut(index as usize) else {
@@ -145,7 +145,7 @@ impl Iwarp {
         }
     }
 
-    /// Listens again where a pause is `over`, which may end it.
+    /// Ends the pauses for which `over` returns true; it may end them itself.
     fn resume_listeners(&mut self, mut over: impl FnMut(&mut AcceptPause) -> bool) {
         for (index, listener) in (0..).zip(&mut self.listeners) {
             let Some(listener) = listener else {
@@ -178,8 +178,8 @@ impl Iwarp {
         work
     }
 
-    /// Serves one connection; says whether it stays active, how much was done, and how many bytes
-    /// were received.
+    /// Serves one connection; returns whether it stays active, the amount of work, and the number
+    /// of bytes received.
     fn serve_one(
         &mut self,
         id: QueuePairId,
@@ -237,7 +237,7 @@ impl Iwarp {
         (stays, work, bytes)
     }
 
-    /// Sends what can be sent.
+    /// Sends all pending data.
     pub(super) fn flush_all(&mut self) -> usize {
         let mut work = 0;
         self.dirty.begin(usize::MAX);
@@ -268,7 +268,7 @@ impl Iwarp {
         work
     }
 
-    /// Acts on deadlines and finds the next one.
+    /// Handles deadlines and finds the next one.
     fn expire(&mut self, now: Instant) {
         self.shared.earliest = None;
         self.resume_listeners(|pause| pause.expire(now));
@@ -288,7 +288,7 @@ impl Iwarp {
         }
     }
 
-    /// Ends the name of a connection.
+    /// Ends the identifier of a connection.
     pub(super) fn retire(&mut self, index: u32, lingering: Option<(Vec<u8>, Instant)>) {
         if let Some((_, deadline)) = lingering {
             self.shared.has_deadline(deadline);
@@ -298,12 +298,12 @@ impl Iwarp {
         let lingers = lingering.is_some();
         self.slots.retire(index, lingering);
         if !lingers {
-            // Its descriptor is free.
+            // A descriptor is free again.
             self.resume_listeners(AcceptPause::end);
         }
     }
 
-    /// Sends the last words of a lingering socket, then waits for the peer's end.
+    /// Sends the remaining bytes of a lingering socket, then waits for the peer's end.
     pub(super) fn serve_lingering(&mut self, index: u32, now: Instant, expires: bool) {
         let SlotState::Lingering(lingering) = self.slots.state(index) else {
             return;
@@ -332,7 +332,7 @@ fn lingering_ends(lingering: &mut super::slots::Lingering) -> bool {
     }
     socket::shut_down(lingering.socket.as_fd());
     let mut nothing = [0; 16 * 1024];
-    // A peer that keeps sending has until the deadline.
+    // A peer that keeps sending has time until the deadline.
     for _ in 0..16 {
         match rustix::net::recv(&lingering.socket, &mut nothing, RecvFlags::DONTWAIT) {
             Ok((_, 0)) => return true,

@@ -1,4 +1,4 @@
-//! The provider: what the application asks for.
+//! The provider: requests of the application.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -29,7 +29,7 @@ pub(super) struct IwarpListener {
     pub(super) address: SocketAddr,
     pub(super) limits: QueuePairLimits,
     pub(super) hand_over: bool,
-    /// Nothing is accepted for a moment.
+    /// The pause of accepting.
     pub(super) pause: AcceptPause,
 }
 
@@ -40,13 +40,13 @@ pub struct Iwarp {
     pub(super) listeners: Vec<Option<IwarpListener>>,
     /// Connections to serve in the next poll.
     pub(super) active: ServiceQueue,
-    /// Connections that may have something to send.
+    /// Connections that may have data to send.
     pub(super) dirty: ServiceQueue,
     /// Connections that have not sent their request, the oldest first.
     pub(super) half_open: VecDeque<QueuePairId>,
     pub(super) polls: u32,
-    /// Something was received since the kernel was asked for changes: it reports that as a change,
-    /// although nothing is left of it.
+    /// Data was received since the kernel was last queried: it will report a change that is already
+    /// processed.
     pub(super) has_stale_changes: bool,
 }
 
@@ -68,7 +68,7 @@ impl Iwarp {
         })
     }
 
-    /// What this provider does, in numbers.
+    /// The counters of this provider.
     #[must_use]
     pub fn counters(&self) -> Arc<IwarpCounters> {
         Arc::clone(&self.shared.counters)
@@ -93,7 +93,7 @@ impl Iwarp {
         Ok(ListenerId(index))
     }
 
-    /// Takes a connection in that waits for the peer's request.
+    /// Adds a connection that waits for the peer's request.
     pub(super) fn respond(
         &mut self,
         socket: OwnedFd,
@@ -128,13 +128,13 @@ impl Iwarp {
         Ok(())
     }
 
-    /// What a client uses of receiving and of sending.
+    /// A client's accounts of receiving and of sending.
     fn accounts(&mut self, peer: SocketAddr) -> [Rc<ServiceAccount>; 2] {
         [&mut self.active, &mut self.dirty].map(|queue| queue.account(peer.ip()))
     }
 
-    /// Ends connections that have not sent their request, beyond the number allowed: of the address
-    /// with the most of them, the oldest.
+    /// Ends connections without a request, beyond the limit: the oldest one of the address with the
+    /// most of them.
     fn limit_half_open(&mut self) {
         let Self {
             slots, half_open, ..
@@ -159,7 +159,7 @@ impl Iwarp {
         }
     }
 
-    /// Takes out the oldest of the half-open connections of the address that has the most.
+    /// Removes the oldest half-open connection of the address with the most of them.
     fn oldest_of_most(&mut self) -> Option<QueuePairId> {
         let Self {
             slots, half_open, ..
@@ -175,7 +175,7 @@ impl Iwarp {
         half_open.remove(oldest?)
     }
 
-    /// The connection will be served in the next poll.
+    /// Schedules the connection for the next poll.
     pub(super) fn activate(&mut self, index: u32) {
         if let super::slots::SlotState::Live(connection) = self.slots.state(index)
             && !connection.is_active
@@ -185,7 +185,7 @@ impl Iwarp {
         }
     }
 
-    /// The connection will be looked at in the next flush.
+    /// Schedules the connection for the next flush.
     pub(super) fn touch(&mut self, index: u32) {
         if let super::slots::SlotState::Live(connection) = self.slots.state(index)
             && !connection.is_dirty
@@ -273,7 +273,7 @@ impl ControlPath for Iwarp {
     fn stop_listening(&mut self, listener: ListenerId) {
         let slot = self.listeners.get_mut(listener.0 as usize);
         if let Some(listener) = slot.and_then(Option::take) {
-            // Closing it does not end that, where another provider has the socket too.
+            // Closing it does not suffice if another provider has the socket too.
             self.shared.forget_listener(&listener.socket);
         }
     }
@@ -352,7 +352,7 @@ impl ControlPath for Iwarp {
     fn limit_reads(&mut self, queue_pair: QueuePairId, reads: u16) {
         if let Some(connection) = self.slots.get_mut(queue_pair) {
             connection.endpoint.limit_reads(reads);
-            // Reads that waited may go, or end.
+            // Waiting Reads may be sent, or end.
             self.activate(queue_pair.index);
             self.touch(queue_pair.index);
         }

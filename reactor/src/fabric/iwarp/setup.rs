@@ -21,7 +21,7 @@ use crate::fabric::{
 const SETUP_BYTES: usize = 1024;
 
 impl IwarpConnection {
-    /// Advances the setup; says whether anything happened.
+    /// Advances the setup; returns whether anything happened.
     pub(super) fn set_up(&mut self, now: Instant, shared: &mut IwarpShared) -> bool {
         match &self.phase {
             IwarpPhase::Connecting(_) => self.connecting(now, shared),
@@ -82,7 +82,7 @@ impl IwarpConnection {
                 self.setup_failed(Ended::Network(kind), shared);
                 return true;
             }
-            // A responder that closes before it has read the whole request resets.
+            // A responder that closes before it has read the whole request causes a reset.
             Received::Failed(_) | Received::End => {
                 let IwarpPhase::Initiating(_, initiator) = &mut self.phase else {
                     return false;
@@ -101,7 +101,7 @@ impl IwarpConnection {
             InitiatorStep::Pending => {}
             InitiatorStep::Established(negotiated) => {
                 self.initiator_established(&negotiated, shared);
-                // Bytes behind the reply are the start of the stream.
+                // Bytes after the reply are the start of the stream.
                 if let Err(stop) = self.endpoint.receive(rest) {
                     self.stopped(stop, now, shared);
                 }
@@ -144,7 +144,7 @@ impl IwarpConnection {
                 ord: 0,
             },
         });
-        // The event says it all: posted work is dropped and no other event follows.
+        // The event is sufficient: posted work is dropped and no other event follows.
         self.is_known = false;
         self.end(Ended::Peer, shared);
         while self.endpoint.take_completion().is_some() {}
@@ -229,7 +229,7 @@ impl IwarpConnection {
         match step {
             ResponderStep::Pending => {}
             ResponderStep::Request(request) => self.requested(&request, shared),
-            // Without a setting for it nothing is refused unasked.
+            // Not enabled here: nothing is refused automatically.
             ResponderStep::Refused { .. } => {
                 self.setup_failed(Ended::Setup("too few reads offered"), shared);
             }
@@ -321,7 +321,7 @@ impl IwarpConnection {
         true
     }
 
-    /// The application rejects. What is left to send, if it cannot be sent at once.
+    /// The application rejects. Returns the bytes that cannot be sent at once.
     pub(super) fn reject(&mut self, private_data: &[u8]) -> Vec<u8> {
         let IwarpPhase::Deciding(responder) = &mut self.phase else {
             return Vec::new();
@@ -405,8 +405,8 @@ pub(super) fn responder(
     Responder::new(settings, now).ok()
 }
 
-/// What the application may get of private data: frames without connection data have room for
-/// four bytes more than its type, which nobody uses.
+/// The private data for the application: frames without connection data have four bytes more than
+/// its type can hold, which no peer uses.
 fn private_data(bytes: &[u8]) -> PrivateData {
     bytes
         .iter()

@@ -1,4 +1,4 @@
-//! What the connections of one provider share.
+//! State shared by the connections of one provider.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -13,7 +13,7 @@ use rustix::event::epoll;
 use super::config::IwarpConfig;
 use super::counters::IwarpCounters;
 
-/// Bytes of the common receive buffer: as much as one call can bring, and no more than stays in
+/// Size of the common receive buffer: as much as one call can return, and small enough to stay in
 /// the core's own cache between the call and the copy.
 const SCRATCH_BYTES: usize = 256 * 1024;
 
@@ -24,7 +24,7 @@ pub(super) struct IwarpShared {
     pub(super) config: IwarpConfig,
     pub(super) epoll: OwnedFd,
     pub(super) counters: Arc<IwarpCounters>,
-    /// Received bytes between the socket and their place; holds nothing between two calls.
+    /// Received bytes before they are placed; empty between two calls.
     pub(super) scratch: Box<[u8]>,
     /// No deadline is earlier.
     pub(super) earliest: Option<Instant>,
@@ -50,8 +50,8 @@ impl IwarpShared {
         self.random.next_u32()
     }
 
-    /// Watches a socket. Events come once for every change, so that a socket that is served
-    /// without being asked for costs nothing more.
+    /// Adds a socket to the epoll set. Events occur once for every change, so that a socket served
+    /// without polling costs nothing more.
     pub(super) fn watch(&self, socket: impl AsFd, data: u64) -> io::Result<()> {
         let flags = epoll::EventFlags::IN
             | epoll::EventFlags::OUT
@@ -65,7 +65,7 @@ impl IwarpShared {
         )?)
     }
 
-    /// Watches a listening socket for as long as it has connections to give.
+    /// Adds a listening socket, which reports while it has connections.
     pub(super) fn watch_listener(&self, socket: impl AsFd, index: u32) -> io::Result<()> {
         let data = epoll::EventData::new_u64(LISTENER | u64::from(index));
         Ok(epoll::add(
@@ -76,18 +76,18 @@ impl IwarpShared {
         )?)
     }
 
-    /// Lets a listening socket that is watched report connections, or keep silent about them.
+    /// Enables or disables events of a listening socket.
     pub(super) fn hear_listener(&self, socket: impl AsFd, index: u32, reports: bool) {
         let data = epoll::EventData::new_u64(LISTENER | u64::from(index));
         let mut flags = epoll::EventFlags::empty();
         flags.set(epoll::EventFlags::IN, reports);
-        // It fails only for what is not watched.
+        // It fails only for sockets not in the set.
         let _ = epoll::modify(&self.epoll, socket, data, flags);
     }
 
-    /// Watches a listening socket no longer.
+    /// Removes a listening socket.
     pub(super) fn forget_listener(&self, socket: impl AsFd) {
-        // It fails only for what is not watched.
+        // It fails only for sockets not in the set.
         let _ = epoll::delete(&self.epoll, socket);
     }
 
@@ -98,8 +98,8 @@ impl IwarpShared {
         );
     }
 
-    /// Storage for a connection that sends; made anew only while more of them send at once than
-    /// ever before.
+    /// Storage for a sending connection; allocated only while more of them send at once than ever
+    /// before.
     pub(super) fn staging(&mut self) -> Staging {
         self.spare.pop().unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-//! The connections of a provider, found by index.
+//! The connections of a provider, by index.
 
 use std::os::fd::OwnedFd;
 use std::time::Instant;
@@ -6,11 +6,11 @@ use std::time::Instant;
 use super::connection::IwarpConnection;
 use crate::fabric::QueuePairId;
 
-/// A socket whose connection is over for the application, kept until the peer has read the last
-/// words: closing at once could reset the connection and lose them.
+/// A socket whose connection has ended for the application, kept until the peer has read the last
+/// bytes: closing at once could reset the connection and lose them.
 pub(super) struct Lingering {
     pub(super) socket: OwnedFd,
-    /// Last words not yet sent.
+    /// Bytes not yet sent.
     pub(super) output: Vec<u8>,
     pub(super) deadline: Instant,
 }
@@ -33,7 +33,7 @@ pub(super) struct IwarpSlots {
 }
 
 impl IwarpSlots {
-    /// Fills a free slot with what `make` gives for its name.
+    /// Fills a free slot with the result of `make` for its identifier.
     pub(super) fn insert_with<E>(
         &mut self,
         make: impl FnOnce(QueuePairId) -> Result<Box<IwarpConnection>, E>,
@@ -62,7 +62,7 @@ impl IwarpSlots {
         }
     }
 
-    /// The connection of this name, if it lives.
+    /// The connection with this identifier, if it exists.
     pub(super) fn get(&self, id: QueuePairId) -> Option<&IwarpConnection> {
         match self.slots.get(id.index as usize) {
             Some(IwarpSlot {
@@ -73,7 +73,7 @@ impl IwarpSlots {
         }
     }
 
-    /// The connection of this name, if it lives.
+    /// The connection with this identifier, if it exists.
     pub(super) fn get_mut(&mut self, id: QueuePairId) -> Option<&mut IwarpConnection> {
         match self.slots.get_mut(id.index as usize) {
             Some(IwarpSlot {
@@ -84,12 +84,12 @@ impl IwarpSlots {
         }
     }
 
-    /// Whatever is in a slot.
+    /// The content of a slot.
     pub(super) fn state(&mut self, index: u32) -> &mut SlotState {
         &mut self.slots[index as usize].state
     }
 
-    /// Ends the name of a live connection. The slot is free, or its socket lingers.
+    /// Ends the identifier of a live connection. The slot becomes free, or its socket lingers.
     pub(super) fn retire(
         &mut self,
         index: u32,
@@ -126,7 +126,7 @@ impl IwarpSlots {
         }
     }
 
-    /// Number of slots, free ones too.
+    /// The number of slots, including free ones.
     pub(super) fn len(&self) -> u32 {
         u32::try_from(self.slots.len()).unwrap_or(u32::MAX)
     }

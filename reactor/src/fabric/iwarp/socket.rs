@@ -28,10 +28,10 @@ fn stream_socket(address: SocketAddr) -> io::Result<OwnedFd> {
     )?)
 }
 
-/// A connected socket on its way to the provider that shall own it.
+/// A connected socket to be handed to its owning provider.
 pub(super) struct ArrivedSocket(pub OwnedFd);
 
-/// A listening socket and the address that it got.
+/// A listening socket and its actual address.
 pub(super) fn listen(address: SocketAddr) -> io::Result<(OwnedFd, SocketAddr)> {
     let socket = stream_socket(address)?;
     sockopt::set_socket_reuseaddr(&socket, true)?;
@@ -41,7 +41,7 @@ pub(super) fn listen(address: SocketAddr) -> io::Result<(OwnedFd, SocketAddr)> {
     Ok((socket, bound))
 }
 
-/// A connection that has arrived, if one has.
+/// An arrived connection, if there is one.
 pub(super) fn accept(listener: BorrowedFd<'_>) -> io::Result<(OwnedFd, SocketAddr)> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let (socket, peer) = rustix::net::acceptfrom_with(listener, flags)?;
@@ -54,7 +54,7 @@ pub(super) fn accept(listener: BorrowedFd<'_>) -> io::Result<(OwnedFd, SocketAdd
     Ok((socket, peer))
 }
 
-/// The IPv4 address that an IPv6 one stands for.
+/// The IPv4 address of an IPv4-mapped IPv6 one.
 fn mapped(address: SocketAddr) -> Option<SocketAddr> {
     let SocketAddr::V6(v6) = address else {
         return None;
@@ -62,7 +62,7 @@ fn mapped(address: SocketAddr) -> Option<SocketAddr> {
     Some(SocketAddr::from((v6.ip().to_ipv4_mapped()?, v6.port())))
 }
 
-/// Begins to connect.
+/// Starts connecting.
 pub(super) fn connect(address: SocketAddr, config: &IwarpConfig) -> io::Result<OwnedFd> {
     let socket = stream_socket(address)?;
     tune(socket.as_fd(), config)?;
@@ -75,7 +75,7 @@ pub(super) fn connect(address: SocketAddr, config: &IwarpConfig) -> io::Result<O
     }
 }
 
-/// Whether a connection begun has come about; `None` while it is under way.
+/// Whether a started connection is established; `None` while it is in progress.
 pub(super) fn connected(socket: BorrowedFd<'_>) -> Option<io::Result<()>> {
     match sockopt::socket_error(socket) {
         Ok(Ok(())) => match rustix::net::getpeername(socket) {
@@ -87,8 +87,8 @@ pub(super) fn connected(socket: BorrowedFd<'_>) -> Option<io::Result<()>> {
     }
 }
 
-/// Sets the options of a connection. Messages leave in gathered writes, so nothing is gained by
-/// waiting for more.
+/// Sets the options of a connection. Messages are sent in gathered writes, so there is no gain in
+/// delaying them.
 pub(super) fn tune(socket: BorrowedFd<'_>, config: &IwarpConfig) -> io::Result<()> {
     sockopt::set_tcp_nodelay(socket, true)?;
     if let Some(silence) = config.keep_alive {
@@ -124,8 +124,8 @@ mod tests {
         let (listener, address) = listen("127.0.0.1:0".parse().unwrap()).unwrap();
         let config = IwarpConfig::default();
         let socket = connect(address, &config).unwrap();
-        // What waits for a peer, a window that stays shut included, and a peer that was sent
-        // nothing (RFC 5482, and the keep-alives that find it).
+        // Timeouts for pending data, for a closed window, and without data (RFC 5482, and
+        // keep-alives).
         let unanswered = sockopt::tcp_user_timeout(&socket).unwrap();
         let silence = sockopt::tcp_keepidle(&socket).unwrap();
         let step = sockopt::tcp_keepintvl(&socket).unwrap();

@@ -1,4 +1,4 @@
-//! The data path over a socket: many frames in each system call, payloads straight from and to
+//! The data path over a socket: many frames in each system call, payloads directly from and to
 //! registered memory.
 
 use std::io;
@@ -14,22 +14,22 @@ use super::shared::IwarpShared;
 use crate::fabric::Ended;
 use crate::gather::GatheredWrite;
 
-/// Payloads of at least this length are received straight into their memory, as far as they have
-/// not come along with their heads. Below, one call that brings many frames and a copy out of the
-/// cache is the cheaper way.
+/// Payloads of at least this length are received directly into their memory, unless they arrived
+/// together with their headers. Below, one call that returns many frames and a copy out of the
+/// cache is cheaper.
 /// Receiving the heads of large payloads by themselves, so that nothing of them is copied, was no
 /// faster at 64 KiB and 4 % slower at 32 KiB: the kernel then copies to memory that is in no cache.
 const DIRECT_MIN: usize = 16 * 1024;
-/// Bytes of the common buffer that a direct receive offers for what follows the payload: enough
-/// for the next head, little enough that the next payload comes straight as well.
+/// Bytes of the common buffer that a direct receive offers for the data after the payload: enough
+/// for the next header, little enough that the next payload is received directly as well.
 const DIRECT_TAIL: usize = 256;
-/// Bytes received for one client before the others have their turn.
+/// Bytes received for one client before others have their turn.
 pub(super) const RECEIVE_TURN: usize = 2 << 20;
-/// Bytes sent for one client before the others have their turn.
+/// Bytes sent for one client before others have their turn.
 pub(super) const SEND_TURN: usize = 4 << 20;
 
 impl IwarpConnection {
-    /// Receives what has arrived, about `most` bytes of it. Says how many bytes came.
+    /// Receives available data, about `most` bytes of it. Returns the number of bytes.
     pub(super) fn receive(&mut self, now: Instant, most: usize, shared: &mut IwarpShared) -> usize {
         let mut total = 0;
         while total < most && matches!(self.phase, IwarpPhase::Running | IwarpPhase::Closing { .. })
@@ -88,7 +88,7 @@ impl IwarpConnection {
         shared.counters.receive_calls.add(1);
         let count = scatter.receive(self.socket.as_fd())?;
         shared.counters.bytes_in.add(count as u64);
-        // Less than there was room for: the socket is empty, and says so when that changes.
+        // Less than offered: the socket is empty, and reports when that changes.
         self.readable = count == room || self.hung_up;
         let placed = count.min(straight);
         if placed > 0 {
@@ -112,8 +112,8 @@ impl IwarpConnection {
         self.end(reason, shared);
     }
 
-    /// Sends what there is to send, as far as the socket takes it, and about `most` bytes. Says how
-    /// many bytes went.
+    /// Sends pending data, as far as the socket accepts it, and about `most` bytes. Returns the
+    /// number of bytes.
     pub(super) fn send(&mut self, most: usize, shared: &mut IwarpShared) -> usize {
         let mut total = 0;
         while self.writable && total < most {
@@ -130,7 +130,7 @@ impl IwarpConnection {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.writable = false,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => {
-                    // What has arrived may say why, so it is received first.
+                    // Received data may contain the reason, so it is received first.
                     self.send_error = Some(error.kind());
                     (self.writable, self.readable, self.hung_up) = (false, true, true);
                 }
@@ -175,7 +175,7 @@ impl IwarpConnection {
         Ok(count)
     }
 
-    /// Whether sending can do something.
+    /// Whether there is something to send.
     pub(super) fn wants_to_send(&mut self) -> bool {
         self.writable
             && matches!(

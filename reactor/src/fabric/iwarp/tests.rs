@@ -1,4 +1,4 @@
-//! How connections over sockets share the turns of a provider.
+//! Fairness between connections over sockets in the turns of a provider.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::OwnedFd;
@@ -17,7 +17,7 @@ use crate::fabric::{
 /// Messages of each connection.
 const MESSAGES: usize = 40;
 
-/// Events that a turn has room for.
+/// The capacity of a turn in events.
 const ROOM: usize = 256;
 
 const LIMITS: QueuePairLimits = QueuePairLimits {
@@ -114,7 +114,7 @@ impl Server {
         }
     }
 
-    /// Takes connections of a host in. Returns their names here.
+    /// Connects a host. Returns the identifiers here.
     fn connect(&mut self, host: &mut Host, count: usize) -> Vec<QueuePairId> {
         for _ in 0..count {
             let now = Instant::now();
@@ -152,7 +152,7 @@ impl Server {
         here
     }
 
-    /// Bytes that wait in the sockets of these connections.
+    /// Bytes waiting in the sockets of these connections.
     fn waiting(&mut self, connections: &[QueuePairId]) -> u64 {
         let waiting = connections.iter().map(|id| {
             let SlotState::Live(connection) = self.provider.slots.state(id.index) else {
@@ -211,7 +211,7 @@ fn a_client_with_200_connections_gets_no_more_of_a_turn_than_one_with_one() {
     assert_eq!(of_one, MESSAGES);
 }
 
-/// A connection from a host that says nothing.
+/// A connection from a host that sends nothing.
 fn silent(from: [u8; 4], to: SocketAddr) -> OwnedFd {
     use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
     let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
@@ -238,7 +238,7 @@ fn connections_that_say_nothing_make_room_by_address() {
     let listener = provider.listen(any, LIMITS, false).unwrap();
     let address = provider.listener_address(listener).unwrap();
     let mut events = Vec::with_capacity(ROOM);
-    // Sockets are not asked in every turn.
+    // Sockets are not polled in every turn.
     let mut settle = |provider: &mut Iwarp| {
         for _ in 0..1000 {
             provider.poll(Instant::now(), &mut events);

@@ -1,4 +1,4 @@
-//! What an end does with a frame that arrives.
+//! Handling of frames that arrive at an end.
 
 use std::ops::Range;
 use std::time::Instant;
@@ -12,7 +12,7 @@ use crate::fabric::{
 };
 
 impl NetworkState {
-    /// Delivers all that is due to one provider. Returns the number of frames.
+    /// Delivers everything due to one provider. Returns the number of frames.
     pub fn deliver(&mut self, provider: usize, now: Instant) -> usize {
         let mut count = 0;
         while let Some(request) = self.providers[provider]
@@ -35,7 +35,7 @@ impl NetworkState {
         count
     }
 
-    /// Lets go what was kept for a time. Returns the number of revocations that took effect.
+    /// Performs delayed releases. Returns the number of revocations that took effect.
     fn expire(&mut self, index: usize, now: Instant) -> usize {
         let end = &mut self.ends[index];
         end.late_sends.retain(|free| *free > now);
@@ -141,7 +141,7 @@ impl NetworkState {
                 entry.result = Some(result);
                 if matches!(entry.request.operation, Operation::Read(_)) {
                     end.reads_open -= 1;
-                    // What continues a Read that failed is flushed.
+                    // The continuations of a failed Read are flushed.
                     if result.is_ok() {
                         end.finish_read(sequence, result);
                     }
@@ -182,10 +182,10 @@ impl NetworkState {
         );
     }
 
-    /// Carries out a work request of the peer's, or begins to.
+    /// Executes a work request of the peer, or starts to.
     fn work(&mut self, index: usize, source: RemoteSource) {
         let Some((operation, length)) = self.look_at(index, &source) else {
-            // The stream has a gap, and nothing behind it counts.
+            // The stream has a gap, and nothing after it is valid.
             self.ends[index].gap = true;
             return;
         };
@@ -198,8 +198,7 @@ impl NetworkState {
                     self.message(index, &source, length, invalidate);
                 }
             }
-            // Without bytes there is nothing to reach, so the key is not looked at
-            // (RFC 5040 section 5.2).
+            // Without bytes nothing is accessed, so the key is not checked (RFC 5040 section 5.2).
             _ if length == 0 => self.done(index, &source),
             Operation::Read(_) if self.happens(self.faults.refused_reads) => {
                 self.fail(index, &source, Fault::ReadKey, true);
@@ -220,8 +219,7 @@ impl NetworkState {
         }
     }
 
-    /// What a work request of the peer's asks for, and its bytes; `None` if the peer has flushed
-    /// it.
+    /// The operation of a peer's work request, and its length; `None` if the peer has flushed it.
     fn look_at(&mut self, index: usize, source: &RemoteSource) -> Option<(Operation, usize)> {
         match source {
             RemoteSource::Carried(operation, bytes) => Some((*operation, bytes.len())),
@@ -247,8 +245,8 @@ impl NetworkState {
         }
     }
 
-    /// Places what is left of all Writes that have arrived. False if that ended the connection, or
-    /// some are lost.
+    /// Places the rest of all Writes that have arrived. False if that ended the connection, or some
+    /// are lost.
     fn place_all(&mut self, index: usize) -> bool {
         let id = self.id(index);
         let is_write = |transfer: &Transfer| matches!(transfer.operation, Operation::Write(_));
@@ -262,7 +260,7 @@ impl NetworkState {
         true
     }
 
-    /// Moves these bytes of a Write or Read. False if the peer has flushed it meanwhile.
+    /// Moves these bytes of a Write or Read. False if the peer has flushed it in the meantime.
     fn transfer(
         &mut self,
         index: usize,
@@ -326,7 +324,7 @@ impl NetworkState {
         Ok(true)
     }
 
-    /// Takes a message in.
+    /// Receives a message.
     fn message(
         &mut self,
         index: usize,
@@ -367,7 +365,7 @@ impl NetworkState {
         self.done(index, source);
     }
 
-    /// Tells the peer that its work request succeeded, unless it has done with it.
+    /// Reports the success of a work request to the peer, unless it has already completed it.
     fn done(&mut self, index: usize, source: &RemoteSource) {
         if let RemoteSource::Queued(sequence) = *source {
             self.send(
@@ -380,7 +378,7 @@ impl NetworkState {
         }
     }
 
-    /// Ends the connection for a fault of the peer's, or one that was `injected`.
+    /// Ends the connection for a fault of the peer, or an `injected` one.
     fn fail(&mut self, index: usize, source: &RemoteSource, fault: Fault, injected: bool) {
         if let RemoteSource::Queued(sequence) = *source
             && fault.work_error() != WorkError::Flushed
@@ -404,7 +402,7 @@ impl NetworkState {
     }
 }
 
-/// The receive for a message, if all is well with it.
+/// The receive for a message, if there is no error.
 fn receive(
     end: &mut LoopbackEnd,
     length: usize,

@@ -13,22 +13,22 @@ use crate::fabric::{
     RemoteAddress, Slices, Terminate, WorkError, WorkRequest,
 };
 
-/// Where a queue pair stands.
+/// The state of a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LoopbackPhase {
-    /// Nobody's.
+    /// Unused.
     Free,
-    /// Asked for a connection, no answer yet.
+    /// Connecting, without an answer yet.
     Connecting,
-    /// Asked by the peer, not answered yet.
+    /// Requested by the peer, not answered yet.
     Asked,
     /// Open.
     Established,
-    /// What is posted is still sent; then it ends.
+    /// Posted work is still sent; then it ends.
     Closing,
 }
 
-/// What travels to an end.
+/// A frame on the way to an end.
 #[derive(Debug)]
 pub(super) enum Frame {
     Accepted {
@@ -41,13 +41,13 @@ pub(super) enum Frame {
         ird: u16,
         ord: u16,
     },
-    /// Nobody listens.
+    /// There is no listener.
     Refused,
-    /// A work request of the peer's.
+    /// A work request of the peer.
     Work(RemoteSource),
-    /// The next piece of a work request of the peer's is due; the last one listed.
+    /// The next piece of a peer's work request is due; the last one listed.
     Piece(Transfer),
-    /// What became of a work request of this end's.
+    /// The result of a work request of this end.
     Done {
         sequence: u64,
         result: Result<(), WorkError>,
@@ -56,21 +56,21 @@ pub(super) enum Frame {
     End(Ended),
 }
 
-/// Where a work request of the peer's is.
+/// The location of a peer's work request.
 #[derive(Debug)]
 pub(super) enum RemoteSource {
     /// In its send queue, under this sequence number.
     Queued(u64),
-    /// On its way, with its bytes: the peer has done with it.
+    /// In flight, with its bytes: the peer has completed it.
     Carried(Operation, Box<[u8]>),
 }
 
-/// A Write or Read of the peer's that has arrived and is not carried out wholly.
+/// A Write or Read of the peer that has arrived and is not completely executed.
 #[derive(Debug)]
 pub(super) struct Transfer {
     pub source: RemoteSource,
     pub operation: Operation,
-    /// What is still to be moved, and when.
+    /// The remaining pieces, with their times.
     pub pieces: Vec<(Instant, Range<usize>)>,
 }
 
@@ -81,20 +81,20 @@ pub(super) struct QueuedWork {
     pub result: Option<Result<(), WorkError>>,
 }
 
-/// Memory that the peer can reach.
+/// Memory that the peer can access.
 #[derive(Debug)]
 pub(super) struct Exposed {
     pub exposure: Exposure,
     pub access: Access,
     pub local: Slices,
-    /// Invalidated by the peer, or about to be handed back.
+    /// Invalidated by the peer, or about to be returned.
     pub dead: bool,
     /// When a revocation takes effect.
     pub dies: Option<Instant>,
 }
 
-/// What an end can find wrong with the peer, and how a Terminate says it (RFC 5040 section 4.8,
-/// RFC 5041 section 8).
+/// Errors of the peer detected by an end, and their Terminate codes (RFC 5040 section 4.8, RFC 5041
+/// section 8).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
     NoReceive,
@@ -114,7 +114,7 @@ impl Fault {
             Self::ReadBounds => (0, 1, 1),
             Self::ReadRights => (0, 1, 2),
             Self::Invalidate => (0, 1, 9),
-            // Of write rights DDP knows nothing: the key is not one for Writes.
+            // DDP has no write rights: the key is not valid for Writes.
             Self::WriteKey => (1, 1, 0),
             Self::WriteBounds => (1, 1, 1),
             Self::NoReceive => (1, 2, 2),
@@ -123,7 +123,7 @@ impl Fault {
         Terminate { layer, kind, code }
     }
 
-    /// What the work request that is to blame comes to.
+    /// The result of the work request that caused it.
     pub fn work_error(self) -> WorkError {
         match self {
             Self::NoReceive | Self::TooLong | Self::Invalidate => WorkError::Flushed,
@@ -147,31 +147,31 @@ pub(super) struct LoopbackEnd {
     pub local: Option<SocketAddr>,
     pub limits: QueuePairLimits,
     pub depths: ReadDepths,
-    /// When the provider gives up waiting, while connecting or closing.
+    /// The timeout while connecting or closing.
     pub deadline: Option<Instant>,
     pub receives: VecDeque<Buffer>,
     pub exposures: Vec<Exposed>,
-    /// What arrives in the order of sending.
+    /// Frames that arrive in the order of sending.
     pub arrivals: VecDeque<(Instant, Frame)>,
-    /// What arrives in any order.
+    /// Frames that arrive in any order.
     pub loose: Vec<(Instant, Frame)>,
     pub transfers: Vec<Transfer>,
-    /// Work of the peer's was lost, as the peer has ended.
+    /// Work of the peer was lost, as the peer has ended.
     pub gap: bool,
     pub send_queue: VecDeque<QueuedWork>,
     /// Sequence number of the queue's first entry.
     pub first: u64,
-    /// Of the first entry that has not left.
+    /// That of the first unsent entry.
     pub next: u64,
-    /// Of the first entry that no flush has released.
+    /// That of the first entry not released by a flush.
     pub released: u64,
-    /// RDMA Reads that have left and are not done.
+    /// RDMA Reads sent and not completed.
     pub reads_open: u16,
-    /// Most of those at once, beside the depth.
+    /// The most of those at once, in addition to the depth.
     pub reads_most: u16,
     /// No completions are reported any more until the end.
     pub withheld: bool,
-    /// When entries of the send queue are free that were taken by work that is done.
+    /// When late-released entries of the send queue become free.
     pub late_sends: Vec<Instant>,
     /// The same for exposures.
     pub late_keys: Vec<Instant>,
@@ -224,7 +224,7 @@ impl LoopbackEnd {
         }
     }
 
-    /// What arrives next, of all that is due.
+    /// The next due arrival.
     pub fn next_arrival(&mut self, now: Instant) -> Option<Frame> {
         let mut first = self.arrivals.front().map(|(due, _)| *due);
         let loose = self.loose.iter().map(|(due, _)| *due).enumerate();
@@ -260,7 +260,7 @@ impl LoopbackEnd {
         }
     }
 
-    /// When something next falls due.
+    /// The next time at which something is due.
     pub fn next_due(&self) -> Option<Instant> {
         let loose = self.loose.iter().map(|(due, _)| *due);
         let pieces = self.transfers.iter().flat_map(|transfer| &transfer.pieces);
@@ -276,7 +276,7 @@ impl LoopbackEnd {
         self.send_queue.get_mut(usize::try_from(index).ok()?)
     }
 
-    /// The work requests that continue a Read, counted.
+    /// The number of work requests that continue a Read.
     pub fn continuations(&self, sequence: u64) -> usize {
         let behind = (sequence + 1).checked_sub(self.first);
         let behind = behind.and_then(|behind| usize::try_from(behind).ok());
@@ -286,7 +286,7 @@ impl LoopbackEnd {
             .count()
     }
 
-    /// The memory of a work request, with that of all that continue it.
+    /// The memory of a work request, with that of its continuations.
     pub fn memory(&self, sequence: u64) -> impl Iterator<Item = &Slice> {
         let index = sequence.checked_sub(self.first);
         let index = index.and_then(|index| usize::try_from(index).ok());
@@ -295,7 +295,7 @@ impl LoopbackEnd {
         entries.flat_map(|entry| &entry.request.local)
     }
 
-    /// A Read has come to its end, and all that continues it.
+    /// Completes a Read and its continuations.
     pub fn finish_read(&mut self, sequence: u64, result: Result<(), WorkError>) {
         for later in 0..=self.continuations(sequence) as u64 {
             if let Some(entry) = self.entry(sequence + later) {
@@ -304,14 +304,14 @@ impl LoopbackEnd {
         }
     }
 
-    /// The exposure behind a key that the peer named, dead or alive.
+    /// The exposure of a key named by the peer, revoked or not.
     pub fn exposed(&mut self, key: Key) -> Option<&mut Exposed> {
         self.exposures
             .iter_mut()
             .find(|exposed| exposed.exposure.key == key)
     }
 
-    /// Checks that the peer may reach `length` bytes there; gives the memory and the place in it.
+    /// Checks the peer's access to `length` bytes; returns the memory and the offset in it.
     pub fn reach(
         &mut self,
         remote: RemoteAddress,

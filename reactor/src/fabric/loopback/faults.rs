@@ -1,4 +1,4 @@
-//! What may go wrong on a network, and how often.
+//! Fault injection.
 
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -10,51 +10,50 @@ use super::log::Record;
 use super::network::NetworkState;
 use crate::fabric::Ended;
 
-/// A chance of this many means always.
+/// The chance of a certain event.
 pub const CERTAIN: u32 = 1_000_000;
 
-/// What goes wrong on a [`super::Network`]. Everything is off by default, and everything that
-/// happens follows from the network's seed.
+/// Faults of a [`super::Network`]. All are off by default, and all events follow from the network's
+/// seed.
 ///
-/// Chances are in a million, and are thrown for at each opportunity. Whatever is set, the promises
-/// of the [`super::super::Provider`] trait hold; the faults only use the liberty that it leaves.
+/// Chances are in a million, and are drawn at each opportunity. With any setting, the guarantees of
+/// the [`super::super::Provider`] trait hold; faults only use the freedom that it leaves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Faults {
-    /// Longest time by which anything that travels is late, in virtual time; each thing by its own.
-    /// Zero keeps everything in step.
+    /// The longest delay of any frame, in virtual time; each frame has its own. Zero disables
+    /// delays.
     pub delay: Duration,
-    /// That such a thing is late by fifty times as much, and with it all that must come after it:
-    /// an end may not learn for long that its connection is gone.
+    /// That a frame is delayed fifty times as much, and with it all that must follow: an end may
+    /// not learn for long that its connection has ended.
     pub stalls: u32,
-    /// Whether what has no order is put out of order: the bytes of Writes come in pieces, any of
-    /// them first, before the next Send; Reads are served after later Sends and Writes have
-    /// arrived, also in pieces; completions and arrivals of one queue pair, and the events of
-    /// different ones, are reported in any order.
+    /// Whether unordered events are reordered: the bytes of Writes arrive in pieces, in any order,
+    /// before the next Send; Reads are served after later Sends and Writes have arrived, also in
+    /// pieces; completions and arrivals of one queue pair, and the events of different ones, are
+    /// reported in any order.
     pub reorder: bool,
-    /// That a Send or Write completes when it has left, as TCP allows, though it may yet be lost,
-    /// or may yet arrive when its sender has ended.
+    /// That a Send or Write completes when it is sent, as TCP permits, although it may still be
+    /// lost, or may arrive after its sender has ended.
     pub early_completions: u32,
-    /// That a thing that travels finds the connection reset. Both ends learn of it on their own,
-    /// and what is under way to an end that has learned of it is lost.
+    /// That the connection is reset for a frame. Each end learns of it separately, and frames in
+    /// flight to an end that has learned of it are lost.
     pub resets: u32,
     /// That a connection request is refused.
     pub refused_connections: u32,
-    /// That a Read is refused, as if its key were dead, which ends the connection.
+    /// That a Read is refused, as if its key were revoked, which ends the connection.
     pub refused_reads: u32,
-    /// That a Send finds no receive though there is one, which ends the connection.
+    /// That a Send finds no receive although there is one, which ends the connection.
     pub missing_receives: u32,
-    /// That an entry of the send queue, or a place for an exposure, is free only some time after
-    /// its completion or revocation.
+    /// That an entry of the send queue, or an exposure, becomes free only some time after its
+    /// completion or revocation.
     pub late_slots: u32,
     /// That a revocation takes effect later.
     pub late_revocations: u32,
-    /// That a connection reports no completions any more until it ends. Thrown for at each
-    /// completion.
+    /// That a connection reports no more completions until it ends. Drawn at each completion.
     pub withheld_completions: u32,
 }
 
 impl NetworkState {
-    /// Whether something of this chance happens now.
+    /// Whether an event of this chance occurs now.
     pub fn happens(&mut self, chance: u32) -> bool {
         chance > 0 && self.chaos.next_u32() % CERTAIN < chance
     }
@@ -77,7 +76,7 @@ impl NetworkState {
         self.due() + Duration::from_nanos(delay)
     }
 
-    /// Breaks the connection of an end in the middle.
+    /// Resets the connection of an end.
     pub fn cut(&mut self, index: usize) {
         let id = self.id(index);
         self.note(Record::Reset { queue_pair: id });
@@ -106,7 +105,7 @@ impl NetworkState {
         pieces
     }
 
-    /// Takes one event of those that a provider may report next. Without reordering that is the
+    /// Removes one of the events that a provider may report next. Without reordering that is the
     /// oldest; else the oldest completion or the oldest other event of any queue pair.
     pub fn next_event(&mut self, provider: usize) -> Option<crate::fabric::Event> {
         use crate::fabric::Event;
@@ -132,7 +131,7 @@ impl NetworkState {
             if !seen.iter().any(waits) {
                 candidates.push(at);
             }
-            // Nothing of the queue pair's, nor of the next user of its slot, goes before its end.
+            // No event of the queue pair, nor of the next user of its slot, precedes its end.
             let both = if last { [false, true] } else { [completion; 2] };
             seen.extend(both.map(|completion| (id.index, completion)));
         }

@@ -1,53 +1,53 @@
-//! What happened on a network, for those who check it.
+//! The events of a network, for checks.
 
 use crate::fabric::{Ended, Key, QueuePairId, Terminate};
 
-/// Something that happened.
+/// An event.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Record {
-    /// A listener was asked for a connection.
+    /// A connection was requested of a listener.
     Asked {
-        /// The asking side.
+        /// The connecting side.
         client: QueuePairId,
-        /// The asked side.
+        /// The listening side.
         server: QueuePairId,
     },
     /// A Send went into a receive.
     Sent {
-        /// Who received.
+        /// The receiver.
         to: QueuePairId,
         /// Bytes of the message.
         length: usize,
     },
     /// Bytes of a Write were placed.
     Placed {
-        /// Whose memory it is.
+        /// The owner of the memory.
         to: QueuePairId,
         /// Its key.
         key: Key,
-        /// The offset of the first byte, counted from the beginning of the exposure.
+        /// The offset of the first byte, from the beginning of the exposure.
         place: u64,
         /// Bytes.
         length: usize,
     },
     /// Bytes of a Read were fetched.
     Fetched {
-        /// Whose memory it is.
+        /// The owner of the memory.
         from: QueuePairId,
         /// Its key.
         key: Key,
-        /// The offset of the first byte, counted from the beginning of the exposure.
+        /// The offset of the first byte, from the beginning of the exposure.
         place: u64,
         /// Bytes.
         length: usize,
     },
-    /// An end found the peer in error.
+    /// An end detected an error of the peer.
     Fault {
-        /// Who found it.
+        /// The detecting end.
         queue_pair: QueuePairId,
-        /// What it was.
+        /// The error.
         terminate: Terminate,
-        /// Whether it was the network's doing, and the peer did nothing wrong.
+        /// Whether it was injected, and the peer made no error.
         injected: bool,
     },
     /// The network broke a connection.
@@ -55,16 +55,16 @@ pub enum Record {
         /// One of its ends.
         queue_pair: QueuePairId,
     },
-    /// The network stopped to report completions.
+    /// The network stopped reporting completions.
     Withheld {
-        /// Whose.
+        /// Its queue pair.
         queue_pair: QueuePairId,
     },
     /// An end has ended.
     Ended {
-        /// Which.
+        /// Its queue pair.
         queue_pair: QueuePairId,
-        /// Why.
+        /// The reason.
         reason: Ended,
     },
 }

@@ -2,14 +2,12 @@
 //!
 //! It has the semantics of the [`super::Provider`] trait and no others: messages arrive in order,
 //! at the receiving provider's [`super::DataPath::poll`], and bytes are copied once, from the
-//! sender's slices to where they belong. There is no clock but the callers' `now`; with a latency
-//! set, what one side sends is due at the other side so much later, and
-//! [`super::DataPath::next_deadline`] says when. Nothing else happens by chance: keys come from a
-//! seeded generator.
+//! sender's slices to their destination. There is no clock but the callers' `now`; with a latency
+//! set, frames are due at the other side after that time, and [`super::DataPath::next_deadline`]
+//! reports when. Everything is deterministic: keys come from a seeded generator.
 //!
-//! With [`Faults`] set, things go wrong, and out of order where they may: what happens follows from
-//! the seed alone, so a run that found something can be had again. [`Network::take_log`] tells what
-//! happened.
+//! With [`Faults`] set, errors and reordering occur within the guarantees: all events follow from
+//! the seed alone, so a failing run can be reproduced. [`Network::take_log`] returns the events.
 //!
 //! It serves the tests of this crate and of everything above the fabric. Only the feature `testing`
 //! compiles it, so that no program contains it.

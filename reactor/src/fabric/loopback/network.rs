@@ -1,4 +1,4 @@
-//! The wires between loopback providers: who listens, which ends belong together, what is due.
+//! The network of loopback providers: listeners, pairs of ends, and due frames.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -20,7 +20,7 @@ use crate::fabric::{
     Ended, Event, Key, ListenerId, Operation, PrivateData, QueuePairId, QueuePairLimits, WorkError,
 };
 
-/// Joins the loopback providers of one thread. Clones are the same network.
+/// Connects the loopback providers of one thread. Clones are the same network.
 #[derive(Clone)]
 pub struct Network {
     state: Rc<RefCell<NetworkState>>,
@@ -32,7 +32,7 @@ impl Network {
         Self::with_seed(0)
     }
 
-    /// A network whose keys and offsets come from `seed`, and its [`Faults`] too.
+    /// A network whose keys, offsets and [`Faults`] come from `seed`.
     pub fn with_seed(seed: u64) -> Self {
         let state = NetworkState {
             clock: None,
@@ -57,41 +57,41 @@ impl Network {
         self.provider_at(Ipv4Addr::LOCALHOST)
     }
 
-    /// A new provider on this network, whose peers see its connections come from this address.
+    /// A new provider on this network, whose connections come from this address.
     pub fn provider_at(&self, address: Ipv4Addr) -> Loopback {
         let mut state = self.state.borrow_mut();
         state.providers.push(Port::new(address));
         Loopback::new(Rc::clone(&self.state), state.providers.len() - 1)
     }
 
-    /// What is sent from now on takes so long to arrive.
+    /// Sets the latency of everything sent from now on.
     pub fn set_latency(&self, latency: Duration) {
         self.state.borrow_mut().latency = latency;
     }
 
-    /// Whether revocations take effect later, as on fabrics that invalidate keys by a work
+    /// Sets whether revocations take effect later, as on fabrics that invalidate keys by a work
     /// request, instead of at once.
     pub fn set_defer_revocations(&self, defer: bool) {
         self.state.borrow_mut().defer_revocations = defer;
     }
 
-    /// What goes wrong from now on.
+    /// Sets the faults from now on.
     pub fn set_faults(&self, faults: Faults) {
         self.state.borrow_mut().faults = faults;
     }
 
-    /// Begins to keep a log.
+    /// Starts a log.
     pub fn keep_log(&self) {
         self.state.borrow_mut().log.get_or_insert_default();
     }
 
-    /// What happened since the log was taken last, and when.
+    /// The events since the log was last taken, with their times.
     pub fn take_log(&self) -> Vec<(Instant, Record)> {
         let log = &mut self.state.borrow_mut().log;
         log.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    /// Exposures alive, over all queue pairs.
+    /// Live exposures, over all queue pairs.
     pub fn exposures(&self) -> usize {
         let state = self.state.borrow();
         state.ends.iter().map(|end| end.exposures.len()).sum()
@@ -118,23 +118,23 @@ impl fmt::Debug for Network {
 }
 
 pub(super) struct NetworkState {
-    /// The latest time that any provider was told.
+    /// The latest time passed to any provider.
     pub clock: Option<Instant>,
     pub latency: Duration,
     pub defer_revocations: bool,
     pub faults: Faults,
     pub random: ChaCha8Rng,
-    /// Decides on faults.
+    /// The random source of faults.
     pub chaos: ChaCha8Rng,
     log: Option<Vec<(Instant, Record)>>,
     next_port: u16,
     pub providers: Vec<Port>,
-    /// Of all providers; a queue pair's index is the place here.
+    /// Of all providers; a queue pair's index is the index here.
     pub ends: Vec<LoopbackEnd>,
     free: Vec<usize>,
 }
 
-/// What belongs to one provider.
+/// The state of one provider.
 pub(super) struct Port {
     address: Ipv4Addr,
     pub events: VecDeque<Event>,
@@ -158,7 +158,7 @@ pub(super) struct LoopbackListener {
     pub limits: QueuePairLimits,
 }
 
-/// A connection request under way to a listener.
+/// A connection request in flight to a listener.
 pub(super) struct Request {
     pub due: Instant,
     pub from: QueuePairId,
@@ -180,20 +180,20 @@ impl NetworkState {
             + self.latency
     }
 
-    /// Keeps a log, if somebody wants one.
+    /// Adds to the log, if there is one.
     pub fn note(&mut self, record: Record) {
         if let (Some(log), Some(clock)) = (&mut self.log, self.clock) {
             log.push((clock, record));
         }
     }
 
-    /// The place of a queue pair that has not ended, if it is this provider's.
+    /// The index of a queue pair that has not ended, if it is this provider's.
     pub fn find(&self, provider: usize, queue_pair: QueuePairId) -> Option<usize> {
         let index = self.locate(queue_pair)?;
         (self.ends[index].provider == provider).then_some(index)
     }
 
-    /// The place of a queue pair that has not ended.
+    /// The index of a queue pair that has not ended.
     pub fn locate(&self, queue_pair: QueuePairId) -> Option<usize> {
         let index = queue_pair.index as usize;
         let end = self.ends.get(index)?;
@@ -229,8 +229,8 @@ impl NetworkState {
         let peer = self.ends[index].peer.and_then(|peer| self.locate(peer));
         let Some(peer) = peer else { return };
         let due = self.later();
-        // Outcomes may overtake: they are reported in order all the same. Errors may not, for the
-        // end follows them.
+        // Outcomes may overtake: they are still reported in order. Errors may not, as the end
+        // follows them.
         let loose = self.faults.reorder && matches!(frame, Frame::Done { result: Ok(()), .. });
         let end = &mut self.ends[peer];
         if loose {
@@ -244,7 +244,7 @@ impl NetworkState {
         }
     }
 
-    /// Sends released work as far as the read depth allows.
+    /// Sends released work up to the read depth.
     pub fn pump(&mut self, index: usize) {
         loop {
             let end = &mut self.ends[index];
@@ -257,7 +257,7 @@ impl NetworkState {
             let entry = end.entry(sequence).expect("not yet sent, so still queued");
             let operation = entry.request.operation;
             if operation == Operation::ReadMore {
-                // Its Read would have passed it: it has none.
+                // It continues no Read: its Read would have sent it.
                 entry.result = Some(Err(WorkError::LocalLength));
                 end.next += 1;
                 self.complete(index);
@@ -288,7 +288,7 @@ impl NetworkState {
         }
     }
 
-    /// Sends work and has done with it.
+    /// Sends work and completes it.
     fn send_early(&mut self, index: usize, sequence: u64) {
         let entry = self.ends[index].entry(sequence).expect("about to be sent");
         let mut bytes = vec![0; scatter::length(&entry.request.local)];
@@ -299,7 +299,7 @@ impl NetworkState {
         self.complete(index);
     }
 
-    /// Reports work that is done, in the order of posting.
+    /// Reports completed work, in the order of posting.
     pub fn complete(&mut self, index: usize) {
         let queue_pair = self.id(index);
         if self.ends[index].withheld {
@@ -314,7 +314,7 @@ impl NetworkState {
         }
     }
 
-    /// Ends a queue pair: flushes all that is posted, reports, and frees the place.
+    /// Ends a queue pair: flushes all posted work, reports, and frees the slot.
     pub fn end(&mut self, index: usize, reason: Ended) {
         let queue_pair = self.id(index);
         while let Some(entry) = self.ends[index].send_queue.front() {
@@ -349,7 +349,7 @@ impl NetworkState {
         );
     }
 
-    /// Frees the place of a queue pair without a word.
+    /// Frees the slot of a queue pair without an event.
     pub fn release(&mut self, index: usize) {
         let LoopbackEnd {
             generation,
@@ -406,7 +406,7 @@ impl NetworkState {
             })
     }
 
-    /// The address to listen on: port 0 is replaced.
+    /// The address to listen on, with port 0 replaced.
     pub fn bind(&mut self, mut address: SocketAddr) -> io::Result<SocketAddr> {
         if address.port() == 0 {
             address.set_port(self.take_port());
@@ -428,7 +428,7 @@ impl NetworkState {
         port
     }
 
-    /// A key that the end does not use, and an offset that nobody can guess.
+    /// A key unused by the end, and an unpredictable offset.
     pub fn new_key(&mut self, index: usize) -> (Key, u64) {
         loop {
             let key = Key(self.random.next_u32());

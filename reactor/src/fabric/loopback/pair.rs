@@ -1,4 +1,4 @@
-//! Two providers with one connection between them, and a clock to turn by hand.
+//! Two providers with one connection between them, and a manual clock.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use crate::fabric::{
     QueuePairLimits,
 };
 
-/// Rounds after which two sides that still have something to say to each other never stop.
+/// The number of rounds after which two sides with work are considered endless.
 const ROUNDS_MAX: usize = 10_000;
 
 /// A connection over loopback, for tests.
@@ -21,9 +21,9 @@ pub struct Pair {
     pub client: Loopback,
     /// The accepting side.
     pub server: Loopback,
-    /// The connection, as the client knows it.
+    /// The connection's identifier at the client.
     pub client_queue_pair: QueuePairId,
-    /// The connection, as the server knows it.
+    /// The connection's identifier at the server.
     pub server_queue_pair: QueuePairId,
     /// The server's listener.
     pub listener: ListenerId,
@@ -32,7 +32,7 @@ pub struct Pair {
 }
 
 impl Pair {
-    /// Limits that are out of the way of most tests.
+    /// Limits that do not affect most tests.
     pub const LIMITS: QueuePairLimits = QueuePairLimits {
         send_depth: 64,
         receive_depth: 64,
@@ -45,7 +45,7 @@ impl Pair {
     /// Connects two new providers, with `client` and `server` as their limits.
     ///
     /// # Panics
-    /// If they do not come together.
+    /// If the connection fails.
     pub fn connect(client: QueuePairLimits, server: QueuePairLimits) -> Self {
         let network = Network::new();
         let mut pair = Self {
@@ -105,11 +105,11 @@ impl Pair {
         pair
     }
 
-    /// Flushes and polls both sides until nothing more happens at this time. Returns the events
-    /// of the client and of the server.
+    /// Flushes and polls both sides until nothing more happens at this time. Returns the events of
+    /// the client and of the server.
     ///
     /// # Panics
-    /// If they never come to rest.
+    /// If they never become idle.
     pub fn settle(&mut self) -> (Vec<Event>, Vec<Event>) {
         let (mut client, mut server) = (Vec::new(), Vec::new());
         for _ in 0..ROUNDS_MAX {
@@ -125,13 +125,13 @@ impl Pair {
         panic!("no rest");
     }
 
-    /// Lets time pass, then settles.
+    /// Advances the time, then settles.
     pub fn pass(&mut self, time: Duration) -> (Vec<Event>, Vec<Event>) {
         self.now += time;
         self.settle()
     }
 
-    /// Jumps to the next time at which either side has something to do, then settles.
+    /// Advances to the next time at which either side has work, then settles.
     pub fn jump(&mut self) -> (Vec<Event>, Vec<Event>) {
         let next = [self.client.next_deadline(), self.server.next_deadline()];
         self.now = next

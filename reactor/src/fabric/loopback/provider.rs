@@ -1,4 +1,4 @@
-//! The provider: the face of one reactor's queue pairs on a loopback network.
+//! The provider: one reactor's interface to a loopback network.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -15,7 +15,7 @@ use crate::fabric::{
     PRIVATE_DATA_MAX, PostError, PrivateData, QueuePairId, QueuePairLimits, SLICES_MAX,
 };
 
-/// How long a connection request may go unanswered, and an orderly close unfinished.
+/// The timeout of a connection request, and of an orderly close.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// One provider of a [`super::Network`].
@@ -40,7 +40,7 @@ impl fmt::Debug for Loopback {
 }
 
 impl Drop for Loopback {
-    /// Peers find their connections reset.
+    /// The connections of peers are reset.
     fn drop(&mut self) {
         let mut state = self.state.borrow_mut();
         for listener in &mut state.providers[self.index].listeners {
@@ -53,7 +53,7 @@ impl Drop for Loopback {
                 state.break_off(index);
             }
         }
-        // What nobody will fetch any more goes back to its pools.
+        // Undelivered memory is returned to its pools.
         let events = std::mem::take(&mut state.providers[self.index].events);
         drop(state);
         drop(events);
@@ -198,7 +198,7 @@ impl ControlPath for Loopback {
         } = parameters;
         end.phase = LoopbackPhase::Established;
         end.limits = limits;
-        // What the peer stated bounds what we set (RFC 6581 section 9.1).
+        // The peer's values limit ours (RFC 6581 section 9.1).
         end.depths.ird = limits.ird.min(end.depths.peer_ord.unwrap_or(limits.ird));
         end.depths.ord = limits.ord.min(end.depths.peer_ird.unwrap_or(limits.ord));
         let depths = end.depths;
@@ -283,7 +283,7 @@ impl ControlPath for Loopback {
 }
 
 impl NetworkState {
-    /// Moves on what has become free to go, and ends what is closed or out of time.
+    /// Advances released work, and ends closed or timed-out connections.
     pub(super) fn advance(&mut self, provider: usize, now: Instant) {
         for index in 0..self.ends.len() {
             let end = &self.ends[index];
@@ -314,7 +314,7 @@ impl NetworkState {
         }
     }
 
-    /// Ends a connection at once, as a reset does.
+    /// Ends a connection at once, like a reset.
     pub(super) fn break_off(&mut self, index: usize) {
         self.send(
             index,

@@ -2,12 +2,12 @@
 
 use millrace_mempool::Slice;
 
-/// Bytes of a list.
+/// The number of bytes of a list.
 pub(super) fn length<'a>(slices: impl IntoIterator<Item = &'a Slice>) -> usize {
     slices.into_iter().map(Slice::len).sum()
 }
 
-/// Copies all of `from` to the front of `to`, which has room for it.
+/// Copies all of `from` to the front of `to`, which must be large enough.
 pub(super) fn gather(from: &[Slice], to: &mut [u8]) {
     let mut filled = 0;
     for slice in from {
@@ -16,10 +16,10 @@ pub(super) fn gather(from: &[Slice], to: &mut [u8]) {
     }
 }
 
-/// Copies all of `from` to place `to_at` of a list.
+/// Copies all of `from` to offset `to_at` of a list.
 ///
 /// # Panics
-/// If the list ends before.
+/// If the list is too short.
 pub(super) fn fill(to: &[Slice], mut to_at: usize, mut from: &[u8]) {
     for slice in to {
         let skip = to_at.min(slice.len());
@@ -31,10 +31,10 @@ pub(super) fn fill(to: &[Slice], mut to_at: usize, mut from: &[u8]) {
     assert!(from.is_empty(), "enough room");
 }
 
-/// Copies `length` bytes from place `from_at` of one list to place `to_at` of another.
+/// Copies `length` bytes from offset `from_at` of one list to offset `to_at` of another.
 ///
 /// # Panics
-/// If either list ends before.
+/// If either list is too short.
 pub(super) fn copy<'a>(
     (from, mut from_at): (impl IntoIterator<Item = &'a Slice>, usize),
     (to, mut to_at): (impl IntoIterator<Item = &'a Slice>, usize),

@@ -1,4 +1,4 @@
-//! What is under way between the providers of one test, as far as their owners can tell.
+//! Work in flight between the providers of one test, as far as their owners can know.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -17,9 +17,9 @@ pub(super) struct Ledger {
 /// One side of a connection.
 #[derive(Debug, Default)]
 struct LedgerEnd {
-    /// It asked for the connection.
+    /// It requested the connection.
     asked: bool,
-    /// It waits for the connection to stand.
+    /// It waits for the connection to be established.
     waits: bool,
     /// It is about to end.
     ends: bool,
@@ -27,9 +27,9 @@ struct LedgerEnd {
     received: u64,
     /// Work requests that will be reported.
     signalled: u64,
-    /// Keys that die later.
+    /// Keys with a pending revocation.
     dying: u64,
-    /// The address of the side that asked.
+    /// The address of the requesting side.
     address: Option<SocketAddr>,
 }
 
@@ -38,47 +38,47 @@ impl Ledger {
         self.ends.entry(name).or_default()
     }
 
-    /// A connection is asked for.
+    /// A connection is requested.
     pub fn connects(&mut self, name: LedgerName) {
         let end = self.end(name);
         (end.asked, end.waits) = (true, true);
     }
 
-    /// A request is granted.
+    /// A request is accepted.
     pub fn accepts(&mut self, name: LedgerName) {
         self.end(name).waits = true;
     }
 
-    /// A side ends the connection and will be told.
+    /// A side ends the connection and will be notified.
     pub fn ends(&mut self, name: LedgerName) {
         if let Some(end) = self.ends.get_mut(&name) {
             end.ends = true;
         }
     }
 
-    /// A side is gone and will not be told.
+    /// A side is dropped and will not be notified.
     pub fn forget(&mut self, name: LedgerName) {
         self.ends.remove(&name);
     }
 
-    /// A provider is gone.
+    /// A provider is dropped.
     pub fn forget_all(&mut self, provider: usize) {
         self.ends.retain(|(owner, _), _| *owner != provider);
     }
 
-    /// Work was posted: how many Sends, how many reports.
+    /// Work was posted: the number of Sends, and of reports.
     pub fn posted(&mut self, name: LedgerName, (sends, signalled): (u64, u64)) {
         let end = self.end(name);
         end.sent += sends;
         end.signalled += signalled;
     }
 
-    /// A key dies later.
+    /// A revocation is pending.
     pub fn revokes(&mut self, name: LedgerName) {
         self.end(name).dying += 1;
     }
 
-    /// Our address of a connection that stands.
+    /// Our address of an established connection.
     pub fn stands_at(&mut self, name: LedgerName, address: Option<SocketAddr>) {
         let end = self.end(name);
         if end.asked {
@@ -86,7 +86,7 @@ impl Ledger {
         }
     }
 
-    /// Takes notice of an event of a provider's.
+    /// Processes an event of a provider.
     pub fn note(&mut self, provider: usize, event: &Event) {
         match event {
             Event::ConnectRequest {
@@ -117,7 +117,7 @@ impl Ledger {
         }
     }
 
-    /// Whether somebody will be told of something, or a message has not arrived.
+    /// Whether a notification is pending, or a message has not arrived.
     pub fn is_busy(&self) -> bool {
         let (mut asking, mut asked, mut sent, mut received) = (0, 0, 0, 0);
         for end in self.ends.values() {
@@ -142,7 +142,7 @@ impl Ledger {
         self.ends.contains_key(&name)
     }
 
-    /// The queue pair at the other end of a connection that this one asked for, while both live.
+    /// The queue pair at the other end of a connection that this one requested, while both exist.
     pub fn other_end(&self, asking: LedgerName) -> Option<LedgerName> {
         let end = self.ends.get(&asking).filter(|end| end.asked)?;
         let address = end.address?;
@@ -152,7 +152,7 @@ impl Ledger {
     }
 }
 
-/// How many Sends are in a chain, and how many reports it brings if all goes well.
+/// The number of Sends in a chain, and of its reports without errors.
 pub(super) fn count(chain: &[WorkRequest]) -> (u64, u64) {
     let is_send = |request: &&WorkRequest| matches!(request.operation, Operation::Send { .. });
     let is_signalled = |request: &&WorkRequest| request.signalled;
@@ -186,7 +186,7 @@ mod tests {
         }
     }
 
-    /// Both sides of a connection that stands; at every step before, something is under way.
+    /// Both sides of an established connection; at every step before, work is in flight.
     fn connected() -> Ledger {
         let mut ledger = Ledger::default();
         assert!(!ledger.is_busy());

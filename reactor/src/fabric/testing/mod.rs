@@ -1,9 +1,9 @@
-//! What tests of those who use providers are made of.
+//! Building blocks for tests of users of providers.
 //!
-//! A test that asks for a [`Wire`] runs on whatever carries it: the loopback network, or RDMA
-//! devices where `MILLRACE_TEST_FABRIC=verbs:ADDRESS` names an address of one. What needs the
-//! powers of the loopback network (latency, deferred revocations, single steps) asks for it by
-//! [`loopback`]. Where the environment says anything, each test says on what it ran.
+//! A test with a [`Wire`] runs on any fabric: the loopback network, or RDMA devices if
+//! `MILLRACE_TEST_FABRIC=verbs:ADDRESS` names an address of one. A test that needs features of the
+//! loopback network (latency, deferred revocations, single steps) requests it by [`loopback`]. If
+//! the environment selects a fabric, each test prints the one used.
 
 mod ledger;
 mod rest;

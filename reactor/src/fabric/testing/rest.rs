@@ -1,18 +1,18 @@
-//! When nothing more is to be expected.
+//! Detection of the idle state.
 
 use std::time::{Duration, Instant};
 
 use super::wire::Wire;
 
-/// How long a network in real time is listened to while nothing is known to be under way: what
-/// nobody is told of may go wrong yet.
+/// How long a network in real time is observed while nothing is known to be in flight: unnotified
+/// failures may still occur.
 const QUIET: Duration = Duration::from_millis(5);
-/// The same while something is under way, which may be waiting for somebody who does not look.
+/// The same while work is in flight, which may wait for a party that does not poll.
 const QUIET_IF_BUSY: Duration = Duration::from_millis(500);
-/// Turns of everybody without work, at least, before it is quiet.
+/// The fewest turns of all parties without work before the state is idle.
 const TURNS: usize = 20;
 
-/// Tells when all parties have come to rest, turn by turn.
+/// Detects when all parties are idle, turn by turn.
 #[derive(Debug)]
 pub struct Rest {
     wire: Wire,
@@ -31,8 +31,8 @@ impl Rest {
         }
     }
 
-    /// Whether all that can happen now has happened, after a turn of everybody that did so much
-    /// work.
+    /// Whether everything possible now has happened, after a turn of all parties with this amount
+    /// of work.
     ///
     /// # Panics
     /// If there is work for more rounds than given.
@@ -50,7 +50,7 @@ impl Rest {
         if self.idle >= TURNS && quiet >= if busy { QUIET_IF_BUSY } else { QUIET } {
             return true;
         }
-        // The kernel may have to move the messages on this very core.
+        // The kernel may need this core to move messages.
         std::thread::yield_now();
         false
     }

@@ -23,16 +23,15 @@ use crate::fabric::{
     Revoked, WorkRequest,
 };
 
-/// Names what carries tests that do not mind.
+/// Selects the fabric of tests that run on any.
 const VARIABLE: &str = "MILLRACE_TEST_FABRIC";
 
-/// What carries tests that do not mind.
+/// The fabric of tests that run on any.
 #[derive(Clone, Copy, Debug)]
 enum Choice {
-    /// The loopback network, in the time of its test.
+    /// The loopback network, in the test's virtual time.
     Loopback,
-    /// The loopback network in real time, where everything takes so long to arrive: devices
-    /// without devices.
+    /// The loopback network in real time, with this latency: it simulates devices.
     Delayed(Duration),
     /// The device at this address.
     Verbs(Ipv4Addr),
@@ -59,7 +58,7 @@ static CHOICE: LazyLock<Choice> = LazyLock::new(|| {
     })
 });
 
-/// Memory for a test: known to all devices, if tests run over any.
+/// Memory for a test, registered with all devices if tests use any.
 pub fn registry() -> Registry {
     if !matches!(*CHOICE, Choice::Verbs(_)) {
         return Registry::new(HugepagePolicy::Off);
@@ -70,7 +69,7 @@ pub fn registry() -> Registry {
         .clone()
 }
 
-/// Says on what a test runs, once, where somebody has chosen.
+/// Prints the fabric of a test, once, if the environment selects it.
 fn tell(fabric: &'static str) {
     static TOLD: Mutex<Option<HashSet<(String, &str)>>> = Mutex::new(None);
     if std::env::var_os(VARIABLE).is_none() {
@@ -83,7 +82,7 @@ fn tell(fabric: &'static str) {
         .get_or_insert_default()
         .insert((test.to_owned(), fabric))
     {
-        // Not by a macro, whose output the test harness keeps to itself.
+        // Not by a macro, whose output the test harness captures.
         let _ = writeln!(io::stderr(), "over {fabric}: {test}");
     }
 }
@@ -92,7 +91,7 @@ thread_local! {
     static HERE: RefCell<Option<Network>> = const { RefCell::new(None) };
 }
 
-/// A loopback network for a test that needs its powers: every [`Wire`] of this thread is this
+/// A loopback network for a test that needs its features: every [`Wire`] of this thread is this
 /// network, until the guard is dropped.
 #[must_use]
 pub fn loopback() -> Here {
@@ -101,8 +100,7 @@ pub fn loopback() -> Here {
     Here { network }
 }
 
-/// The same, on which revocations take effect later, as on fabrics that invalidate keys by a work
-/// request.
+/// The same, with deferred revocations, as on fabrics that invalidate keys by a work request.
 #[must_use]
 pub fn deferring() -> Here {
     let here = loopback();
@@ -130,7 +128,7 @@ impl Drop for Here {
     }
 }
 
-/// An end of a connection, whosever it is.
+/// One end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct WireEnd(LedgerName);
 
@@ -150,18 +148,18 @@ enum Kind {
 #[derive(Debug)]
 struct Device {
     address: Ipv4Addr,
-    /// What stands in for devices.
+    /// The network that simulates devices.
     delayed: Option<Network>,
     ledger: RefCell<Ledger>,
     providers: Cell<usize>,
 }
 
 impl Wire {
-    /// The network of [`loopback`], if that is called for; else what the environment asks for;
-    /// else an own loopback network.
+    /// The network of [`loopback`], if requested; else that of the environment; else a new loopback
+    /// network.
     ///
     /// # Panics
-    /// If the environment asks for what is not there.
+    /// If the environment requests an unavailable fabric.
     pub fn new() -> Self {
         let (address, delayed) = match (HERE.with_borrow(Clone::clone), *CHOICE) {
             (Some(network), _) => return network.into(),
@@ -192,7 +190,7 @@ impl Wire {
         self.provider_at(Ipv4Addr::LOCALHOST)
     }
 
-    /// A new provider whose peers see its connections come from [`Wire::source`] of this address.
+    /// A new provider whose connections come from [`Wire::source`] of this address.
     ///
     /// # Panics
     /// If there is no such device.
@@ -221,9 +219,9 @@ impl Wire {
         }
     }
 
-    /// The address that stands for this one. On a device the loopback address becomes the
-    /// device's own, and all others one whose last byte is from 100 to 199 in its network of 256,
-    /// which somebody must have given to the device.
+    /// The address used for this one. On a device the loopback address becomes the device's own,
+    /// and all others one whose last byte is from 100 to 199 in its /24 network, which must be
+    /// configured on the device.
     pub fn source(&self, address: Ipv4Addr) -> Ipv4Addr {
         match &self.kind {
             Kind::Loopback(_) => address,
@@ -236,19 +234,18 @@ impl Wire {
         }
     }
 
-    /// Whether time passes by itself.
+    /// Whether time is real.
     pub fn is_real(&self) -> bool {
         matches!(self.kind, Kind::Device(_))
     }
 
-    /// Begins to wait until nothing more happens, which must be so after `rounds` rounds with
-    /// work.
+    /// Starts waiting for the idle state, which must be reached within `rounds` rounds with work.
     pub fn rest(&self, rounds: usize) -> Rest {
         Rest::new(self.clone(), rounds)
     }
 
-    /// Whether something is under way between the providers, where that is not the same as their
-    /// having work to do.
+    /// Whether work is in flight between the providers, if that differs from their having work to
+    /// do.
     pub(super) fn is_busy(&self) -> Option<bool> {
         match &self.kind {
             Kind::Loopback(_) => None,
@@ -264,8 +261,8 @@ impl Wire {
         }
     }
 
-    /// On devices: the other end of a connection that `provider` asked for and which has come to
-    /// stand, while both ends live.
+    /// On devices: the other end of an established connection that `provider` requested, while both
+    /// ends exist.
     pub fn other_end(&self, provider: &Wired, queue_pair: QueuePairId) -> Option<WireEnd> {
         match &provider.inner {
             Inner::Loopback(_) => None,
@@ -276,7 +273,7 @@ impl Wire {
         }
     }
 
-    /// On devices: whether an end of a connection lives still.
+    /// On devices: whether an end of a connection still exists.
     pub fn lives(&self, end: WireEnd) -> bool {
         match &self.kind {
             Kind::Loopback(_) => false,
@@ -300,7 +297,7 @@ impl From<Network> for Wire {
     }
 }
 
-/// The devices that know [`registry`], and an address of one, if the environment asks for them.
+/// The devices that use [`registry`], and an address of one, if the environment selects them.
 ///
 /// # Panics
 /// If there are none.
@@ -371,8 +368,8 @@ impl fmt::Debug for Wired {
     }
 }
 
-/// A provider whose time is real whatever its owner says, so that those above may turn their
-/// clock by hand; and which keeps the ledger.
+/// A provider that uses real time, whatever time its owner passes, so that owners may use a manual
+/// clock; it also keeps the ledger.
 struct OnDevice {
     inner: Box<dyn Provider>,
     device: Rc<Device>,
@@ -404,7 +401,7 @@ impl Wrapper for OnDevice {
         self.inner.as_mut()
     }
 
-    /// What stands in for devices is no better than they are.
+    /// Simulated devices have the limits of real ones.
     fn exposure_slices(&self) -> usize {
         let most = self.inner.exposure_slices();
         match self.device.delayed {
@@ -413,7 +410,7 @@ impl Wrapper for OnDevice {
         }
     }
 
-    /// The same for Reads, and the least of devices (siw) take one range.
+    /// The same for Reads; the simplest devices (siw) support one range.
     fn read_slices(&self, queue_pair: QueuePairId) -> usize {
         let most = self.inner.read_slices(queue_pair);
         match self.device.delayed {
@@ -506,7 +503,7 @@ impl Wrapper for OnDevice {
         self.inner.flush(Instant::now())
     }
 
-    /// Its deadlines are of another time than its owner's, who has to look all the time.
+    /// Its deadlines are in another time than its owner's, which must poll continuously.
     fn next_deadline(&self) -> Option<Instant> {
         None
     }

@@ -1,4 +1,4 @@
-//! Providers that stand before another one.
+//! Providers that wrap another one.
 
 use std::io;
 use std::net::SocketAddr;
@@ -14,19 +14,19 @@ use crate::fabric::{
     Revoked, Slices, WorkRequest,
 };
 
-/// Makes [`Wrapper`] of the methods of both faces, each of which asks the inner provider, and
-/// a [`Provider`] of every wrapper.
+/// Generates [`Wrapper`] from the methods of both traits, each of which calls the inner provider,
+/// and implements [`Provider`] for every wrapper.
 macro_rules! wrapper {
     ($($face:ident {
         $(fn $read:ident(&self $(, $read_name:ident: $read_type:ty)*) -> $read_result:ty;)*
         changing
         $(fn $name:ident(&mut self $(, $argument:ident: $type:ty)*) $(-> $result:ty)?;)*
     })*) => {
-        /// A provider that stands before another one: every method passes on what is asked,
-        /// until the wrapper has one of its own.
+        /// A provider that wraps another one: every method forwards to it, unless the wrapper
+        /// overrides it.
         #[allow(clippy::result_large_err, clippy::missing_errors_doc)] // As in `DataPath`.
         pub trait Wrapper {
-            /// The provider behind.
+            /// The inner provider.
             fn inner(&self) -> &dyn Provider;
             /// The same, to change it.
             fn inner_mut(&mut self) -> &mut dyn Provider;

@@ -1,4 +1,4 @@
-//! Which device an address belongs to.
+//! The device of an address.
 
 use std::io;
 use std::net::SocketAddr;
@@ -7,9 +7,9 @@ use rustix::io::Errno;
 
 use super::sys::{ConnectionId, EventChannel};
 
-/// The device and the port of it that a listener at this address is on, whatever TCP or RDMA port
-/// the address names; none if it is no device's, or that of all. The connection manager is asked,
-/// as it alone knows the network interfaces behind devices.
+/// The device and port of a listener at this address, for any TCP or RDMA port; none if the address
+/// is no device's, or that of all. The connection manager is queried, as it alone knows the network
+/// interfaces of devices.
 ///
 /// # Errors
 /// The connection manager cannot be reached.
@@ -25,7 +25,7 @@ pub fn device_at(address: SocketAddr) -> io::Result<Option<(String, u8)>> {
     }
 }
 
-/// Whether an address could not be bound to because no device has it.
+/// Whether binding an address failed because no device has it.
 fn is_nobodys(error: &io::Error) -> bool {
     let known = [Errno::NODEV, Errno::ADDRNOTAVAIL, Errno::NETUNREACH];
     known
@@ -43,7 +43,7 @@ mod tests {
         let foreign = "192.0.2.77:20049".parse().expect("an address");
         match device_at(foreign) {
             Ok(found) => assert_eq!(found, None),
-            // Where there is no RDMA at all, nobody can be asked.
+            // Without RDMA there is no connection manager to query.
             Err(_) => assert!(survey().is_err()),
         }
     }

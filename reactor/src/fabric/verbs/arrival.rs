@@ -1,4 +1,4 @@
-//! Connection requests on their way to the reactor that shall own them.
+//! Connection requests to be handed to their owning reactors.
 
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
@@ -8,7 +8,7 @@ use super::sys::{ConnectionEvent, ConnectionId, EventChannel};
 use super::token::Token;
 use crate::fabric::PrivateData;
 
-/// A connection request on its way to the reactor that shall own it; turned away when dropped.
+/// A connection request to be handed to its owning reactor; rejected when dropped.
 #[derive(Debug)]
 pub(super) struct Arrival {
     pub(super) manager: ConnectionId,
@@ -18,15 +18,15 @@ pub(super) struct Arrival {
     pub(super) peer_ird: u8,
     /// Reads that the peer wants to open.
     pub(super) peer_ord: u8,
-    /// The channel that its events come to.
+    /// The channel of its events.
     channel: RawFd,
 }
 
 impl Arrival {
-    /// What a request of the connection manager's brings, if it is whole.
+    /// The content of a request from the connection manager, if it is complete.
     pub(super) fn of(event: ConnectionEvent, channel: &EventChannel) -> Option<Self> {
         let mut manager = event.new?;
-        // Until somebody takes it, events of it are nobody's.
+        // Until it is taken, its events have no owner.
         manager.set_token(Token::Nobody.encode());
         Some(Self {
             peer: manager.peer_address()?,
@@ -38,7 +38,7 @@ impl Arrival {
         })
     }
 
-    /// Lets its events come to this channel, under this token.
+    /// Moves its events to this channel, under this token.
     ///
     /// # Errors
     /// The connection manager refuses, since the peer or the device is gone.

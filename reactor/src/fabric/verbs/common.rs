@@ -1,4 +1,4 @@
-//! What the connections of one provider share.
+//! State shared by the connections of one provider.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -14,16 +14,16 @@ use super::reaper::Reaper;
 use super::sys::{CompletionBatch, EventChannel, ReceiveList, SendList};
 use crate::fabric::SLICES_MAX;
 
-/// Work requests handed to a device at once.
+/// Work requests passed to a device at once.
 pub(super) const LIST_MAX: usize = 256;
 
-/// Notices that may wait for the provider.
+/// The most notices that wait for the provider.
 const NOTICES_MAX: usize = 1024;
 
 pub(super) struct Common {
     pub(super) config: VerbsConfig,
     pub(super) counters: Arc<VerbsCounters>,
-    /// Where the connection manager reports.
+    /// The channel of connection manager events.
     pub(super) channel: Arc<EventChannel>,
     pub(super) reaper: Reaper,
     /// Readable when there is something to poll for.
@@ -34,11 +34,11 @@ pub(super) struct Common {
     pub(super) now: Instant,
     /// No deadline is earlier.
     pub(super) earliest: Option<Instant>,
-    /// Lists in the making, and room for completions; they hold nothing between two calls.
+    /// Lists being filled, and space for completions; empty between two calls.
     pub(super) sends: SendList,
     pub(super) receives: ReceiveList,
     pub(super) completions: CompletionBatch,
-    // Last: the control thread outlasts all else.
+    // Last: the control thread outlives everything else.
     pub(super) devices: Devices,
 }
 
@@ -63,7 +63,7 @@ impl Common {
         Ok(common)
     }
 
-    /// Lets a descriptor make ours readable.
+    /// Makes our descriptor readable when this one is.
     pub(super) fn watch(&self, descriptor: impl AsFd) -> io::Result<()> {
         let data = epoll::EventData::new_u64(0);
         Ok(epoll::add(

@@ -1,20 +1,20 @@
-//! What completions mean: whose they are, and what their status says.
+//! Interpretation of completions: their connections and statuses.
 
 use super::sys::Status;
 use crate::fabric::{Ended, Terminate, WorkError};
 
-/// Which queue a completion belongs to.
+/// The queue of a completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Queue {
     /// A connection's send queue.
     Send,
     /// A connection's own receive queue.
     Receive,
-    /// The shared receive queue; the number is its place there.
+    /// The shared receive queue; the number is its index there.
     Shared,
 }
 
-/// What a request is named towards the device, so that its completion finds its owner by index.
+/// The identifier of a request for the device, so that its completion finds its owner by index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RequestName {
     pub(super) queue: Queue,
@@ -37,7 +37,7 @@ impl RequestName {
     pub(super) const NUMBER_MASK: u64 = (1 << Self::NUMBER_BITS) - 1;
     /// The bits of a generation that are kept.
     pub(super) const GENERATION_MASK: u32 = (1 << Self::GENERATION_BITS) - 1;
-    /// Slots that there can be.
+    /// The most slots.
     pub(super) const SLOTS_MAX: usize = 1 << Self::SLOT_BITS;
 
     pub(super) fn encode(self) -> u64 {
@@ -69,13 +69,13 @@ impl RequestName {
     }
 }
 
-/// What a work request's status makes of the request, and of its connection: no queue pair
-/// survives a failed request. Without a cause it is not this request that broke the connection.
+/// The result of a request with this status, and of its connection: no queue pair survives a failed
+/// request. Without a cause the connection was broken by another request.
 pub(super) fn failure(status: Status) -> Option<(WorkError, Option<Ended>)> {
     Some(match status {
         Status::Success => return None,
         Status::Flushed => (WorkError::Flushed, None),
-        // The peer refused: its memory, its bounds, its rights.
+        // The peer refused: its memory, bounds or rights.
         Status::RemoteAccess => (
             WorkError::RemoteAccess,
             Some(Ended::TerminateReceived(REMOTE_PROTECTION)),
@@ -86,7 +86,8 @@ pub(super) fn failure(status: Status) -> Option<(WorkError, Option<Ended>)> {
             WorkError::RemoteAccess,
             Some(Ended::TerminateReceived(REMOTE_OPERATION)),
         ),
-        // Of the send queue: its memory cannot take part. Of the receive queue: a message too long.
+        // In the send queue: its memory cannot be used. In the receive queue: the message is too
+        // long.
         Status::LocalLength => (
             WorkError::LocalLength,
             Some(Ended::TerminateSent(MESSAGE_TOO_LONG)),
@@ -95,7 +96,7 @@ pub(super) fn failure(status: Status) -> Option<(WorkError, Option<Ended>)> {
             WorkError::LocalLength,
             Some(Ended::TerminateSent(LOCAL_CATASTROPHE)),
         ),
-        // The peer's message went where it may not, or made no sense.
+        // The peer's message accessed memory without a right, or was malformed.
         Status::LocalAccess => (
             WorkError::Flushed,
             Some(Ended::TerminateSent(REMOTE_PROTECTION)),
@@ -119,7 +120,7 @@ pub(super) fn failure(status: Status) -> Option<(WorkError, Option<Ended>)> {
     })
 }
 
-/// RDMAP: remote protection, invalid steering tag. Devices do not say more than that.
+/// RDMAP: remote protection, invalid steering tag. Devices report no more detail.
 const REMOTE_PROTECTION: Terminate = Terminate {
     layer: 0,
     kind: 1,
@@ -154,7 +155,7 @@ const MESSAGE_TOO_LONG: Terminate = Terminate {
     code: 5,
 };
 
-/// What ends a connection that consumed more receives of a shared queue than it had brought.
+/// The end of a connection that consumed more receives of a shared queue than it had posted.
 pub(super) const TOO_MANY_MESSAGES: Ended = Ended::TerminateSent(NO_BUFFER);
 
 #[cfg(test)]
@@ -178,7 +179,7 @@ mod tests {
             });
         }
 
-        /// Whatever a device makes up is some name.
+        /// Any number from a device is a valid name.
         #[test]
         fn any_number_is_a_name(id: u64) {
             prop_assert!((RequestName::decode(id).slot as usize) < RequestName::SLOTS_MAX);

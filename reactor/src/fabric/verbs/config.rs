@@ -3,33 +3,34 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-/// How a [`super::Verbs`] behaves.
+/// Settings of a [`super::Verbs`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VerbsConfig {
-    /// Connections of one device share one receive queue, where the device has such.
+    /// Connections of one device share one receive queue, if the device supports it.
     pub shared_receives: bool,
     /// The local address that connections are made from.
     pub source: Option<IpAddr>,
-    /// Most connections in any state.
+    /// The most connections in any state.
     pub connections_max: usize,
-    /// Most connection requests that wait for their answer.
+    /// The most connection requests that wait for their answer.
     pub half_open_max: usize,
-    /// How long a peer may take to answer a connection request, addresses and routes included.
+    /// Timeout of the peer's answer to a connection request, including address and route
+    /// resolution.
     pub connect_wait: Duration,
-    /// How long the application may take to answer a connection request.
+    /// Timeout of the application's answer to a connection request.
     pub decide_wait: Duration,
-    /// How long an orderly close may take, before posted work is flushed.
+    /// Timeout of an orderly close, before posted work is flushed.
     pub close_wait: Duration,
-    /// How long flushed work may take to complete, before its queue pair is destroyed without.
+    /// Timeout of completing flushed work, before its queue pair is destroyed without it.
     pub drain_wait: Duration,
-    /// How often the connection manager is asked for events while the reactor polls.
+    /// How often the connection manager is polled for events while the reactor polls.
     pub event_interval: Duration,
-    /// The core of the reactor, to tell whether it is near a device.
+    /// The core of the reactor, to determine whether it is near a device.
     pub core: Option<usize>,
-    /// Which of the device's completion vectors (interrupts) is used; modulo their number.
+    /// The completion vector (interrupt) of the device; modulo their number.
     pub completion_vector: usize,
-    /// Each RDMA Read gets a registration of its own, as iWARP adapters need it, on devices that
-    /// do not need it as well. For tests of that way on software devices.
+    /// Each RDMA Read gets its own registration, as iWARP adapters require, on other devices as
+    /// well. For tests of this mode on software devices.
     #[doc(hidden)]
     pub force_read_registrations: bool,
 }

@@ -1,6 +1,6 @@
-//! One connection: its queues, and what it reports of them.
+//! One connection: its queues and their events.
 //!
-//! `setup` brings it up, `post` hands its work to the device, `end` takes it down.
+//! `setup` establishes it, `post` passes its work to the device, `end` ends it.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -22,7 +22,7 @@ use crate::fabric::{
 };
 use millrace_mempool::{Buffer, Slice};
 
-/// What ends a connection whose peer invalidates a key that is not its own (RDMAP: remote
+/// The end of a connection whose peer invalidates a key that is not its own (RDMAP: remote
 /// operation, "STag cannot be invalidated").
 const CANNOT_INVALIDATE: Terminate = Terminate {
     layer: 0,
@@ -33,13 +33,13 @@ const CANNOT_INVALIDATE: Terminate = Terminate {
 pub(super) struct VerbsConnection {
     pub(super) id: QueuePairId,
     pub(super) course: Course,
-    // What the device can touch stands before the memory that it would touch.
+    // Handles that the device uses precede the memory that it would access.
     pub(super) exposures: Exposures,
     pub(super) queue_pair: Option<QueuePair>,
     pub(super) manager: Option<ConnectionId>,
-    /// Registrations of Reads of their own, with the number behind the Read.
+    /// Registrations of single Reads, with the number after the Read.
     pub(super) sinks: VecDeque<(u64, Region)>,
-    /// The provider's part of the device, and its place there.
+    /// The index of the provider's part of the device.
     pub(super) device_index: Option<u32>,
     pub(super) place: Option<QueuePlacement>,
     pub(super) send: SendQueue,
@@ -47,29 +47,29 @@ pub(super) struct VerbsConnection {
     pub(super) brought: Brought,
     /// Messages to be reported.
     pub(super) filled: VecDeque<Filled>,
-    /// Events that are no completions.
+    /// Events other than completions.
     pub(super) announcements: VecDeque<Event>,
     /// Memory of exposures, until the queue pair is destroyed.
     pub(super) kept: Vec<Slices>,
     pub(super) peer: SocketAddr,
     pub(super) listener: Option<ListenerId>,
     pub(super) limits: QueuePairLimits,
-    /// Of the side that asks: for the peer.
+    /// On the requesting side: for the peer.
     pub(super) private_data: PrivateData,
     pub(super) depths: ReadDepths,
-    /// The application knows of it, and hears of it.
+    /// The application knows it, and gets its events.
     pub(super) is_known: bool,
-    /// The event that says it all is reported or announced: nothing comes after it.
+    /// The final event is reported or queued: no event follows it.
     pub(super) is_last_word_said: bool,
-    /// In the provider's queue of connections to report of.
+    /// In the provider's queue of connections with events.
     pub(super) is_active: bool,
-    /// What its client uses of that queue.
+    /// Its client's account of that queue.
     pub(super) account: Rc<ServiceAccount>,
     /// In the provider's list of connections to flush.
     pub(super) is_dirty: bool,
-    /// Nothing may be sent before the peer has spoken.
+    /// Nothing may be sent before the peer has sent.
     pub(super) waits_for_peer: bool,
-    /// Work waits for room in the device's queue.
+    /// Work waits for space in the device's queue.
     pub(super) is_held: bool,
 }
 
@@ -91,7 +91,7 @@ impl VerbsConnection {
             sinks: VecDeque::new(),
             device_index: None,
             place: None,
-            // The device's part is not known yet.
+            // The device's limits are not known yet.
             send: SendQueue::new(SendLimits {
                 depth: limits.send_depth as usize,
                 room: 1,
@@ -133,10 +133,10 @@ impl VerbsConnection {
         }
     }
 
-    /// Takes a receive.
+    /// Posts a receive.
     ///
     /// # Errors
-    /// There is no room; the buffer comes back.
+    /// There is no space; the buffer is returned.
     pub(super) fn post_receive(
         &mut self,
         buffer: Buffer,
@@ -161,7 +161,7 @@ impl VerbsConnection {
         }
         let done = self.send.done_before();
         while self.sinks.front().is_some_and(|(end, _)| *end <= done) {
-            // Ends the registration, before the memory goes back.
+            // Ends the registration, before the memory is returned.
             self.sinks.pop_front();
         }
         if let Some((_, reason)) = outcome {
@@ -172,15 +172,15 @@ impl VerbsConnection {
     /// A receive of its own has ended.
     pub(super) fn received(&mut self, completion: &Completion, number: u64, common: &mut Common) {
         let Some(buffer) = self.receive.complete(number, RequestName::NUMBER_MASK) else {
-            // No device does that: messages would be taken for each other.
+            // No correct device does that: messages would be confused.
             self.fail(Ended::Network(std::io::ErrorKind::InvalidData), common);
             return;
         };
         self.message(completion, buffer, common);
     }
 
-    /// A receive of the shared queue has ended that was filled for this connection. Its buffer
-    /// comes back if there is no message in it.
+    /// A receive of the shared queue has ended that was filled for this connection. Its buffer is
+    /// returned if there is no message in it.
     pub(super) fn received_shared(
         &mut self,
         completion: &Completion,
@@ -211,7 +211,7 @@ impl VerbsConnection {
             return;
         }
         if self.phase() == VerbsPhase::Accepting {
-            // Who speaks has heard the answer.
+            // A peer that sends has received the answer.
             self.establish(PrivateData::new(), common);
         }
         self.heard();
@@ -225,21 +225,21 @@ impl VerbsConnection {
         });
     }
 
-    /// Whether the application may hear of work and messages: not before it hears that the
-    /// connection stands.
+    /// Whether work and messages may be reported: not before the connection is reported as
+    /// established.
     fn tells(&self) -> bool {
         self.course.was_running() || self.phase() == VerbsPhase::Ended
     }
 
-    /// Whether something is to be reported.
+    /// Whether there is something to report.
     pub(super) fn has_news(&self) -> bool {
         !self.announcements.is_empty()
             || self.phase() == VerbsPhase::Ended
             || (self.tells() && (self.send.has_done() || !self.filled.is_empty()))
     }
 
-    /// Reports what happened, as far as `events` has spare capacity, and `most` events. `true` once
-    /// the last event of all is reported.
+    /// Reports events, limited by the spare capacity of `events`, and by `most`. `true` once the
+    /// last event is reported.
     pub(super) fn report(
         &mut self,
         events: &mut Vec<Event>,
@@ -292,7 +292,7 @@ impl VerbsConnection {
         false
     }
 
-    /// Accounts for work that is done with, and makes the event of it.
+    /// Accounts for completed work, and returns its event.
     fn done(
         &mut self,
         done: Done,
@@ -331,7 +331,7 @@ impl VerbsConnection {
                     local,
                 })
             }
-            // What is left of exposures goes with the queue pair.
+            // Remaining exposures are released with the queue pair.
             Work::Bind(_) | Work::Invalidate(_) => None,
         }
     }
@@ -348,7 +348,7 @@ impl VerbsConnection {
     }
 }
 
-/// The place of an operation among the counters of work.
+/// The index of an operation among the counters of work.
 pub(super) fn kind(operation: &Operation) -> usize {
     match operation {
         Operation::Send { .. } => 0,

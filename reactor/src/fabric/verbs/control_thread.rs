@@ -1,4 +1,4 @@
-//! The control thread: it watches the devices and does for the reactors what may block.
+//! The control thread: it monitors the devices and runs blocking operations for the reactors.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
@@ -15,32 +15,32 @@ use super::devices::DevicesShared;
 use super::reaper::{Bell, Command, Notice, Outbox};
 use super::sys::{self, AsyncEvent, AsyncKind, DeviceContext};
 
-/// How often the kernel's list of devices is looked at.
+/// The interval of checking the kernel's list of devices.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How often it is looked whether all have let go of a device, or a provider has room.
+/// The interval of checking whether a device is released, or a provider has space.
 const WAIT_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Looks after a device went at which the connection manager is made to forget it: it can only
-/// once the last of its own identifiers is destroyed.
+/// The number of checks after the removal of a device until the connection manager is made to close
+/// it: it can do so only once the last of its own identifiers is destroyed.
 const FORGET_LOOKS: u32 = 120;
 
-/// Requests carried out, and events taken from one device, before the others have their turn.
+/// Requests executed, and events taken from one device, before others have their turn.
 const BATCH: usize = 64;
 
-/// Events of one kind and device are logged at most so often.
+/// The shortest interval between log lines for events of one kind and device.
 const LOG_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What the control thread owns.
+/// The state of the control thread.
 pub(super) struct Watch {
     shared: Arc<DevicesShared>,
     commands: Receiver<Command>,
     bell: Arc<Bell>,
     outbox: Outbox,
     device_set: DeviceSet,
-    /// Devices that we have let go of, whose contexts others may still hold.
+    /// Devices that we have released, whose contexts may still be held elsewhere.
     closing: Vec<Weak<DeviceContext>>,
-    /// Devices that are gone and still held, at the last look.
+    /// Devices removed and still held, at the last check.
     gone: usize,
     forget_looks: u32,
     next_look: Instant,
@@ -49,7 +49,7 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    /// A watch over the devices that are open.
+    /// Monitors the open devices.
     pub(super) fn new(
         shared: Arc<DevicesShared>,
         commands: Receiver<Command>,
@@ -74,7 +74,7 @@ impl Watch {
         }
     }
 
-    /// Watches until the last user is gone; then lets go of all devices.
+    /// Runs until the last user is gone; then releases all devices.
     pub(super) fn run(mut self) {
         loop {
             self.wait();
@@ -91,15 +91,15 @@ impl Watch {
             self.let_go();
             self.outbox.retry();
         }
-        // Handles that were sent are dropped with the channel, before the devices.
+        // Pending handles are dropped with the channel, before the devices.
         drop(self.commands);
         self.shared.clear();
     }
 
-    /// Sleeps until there is something to do.
+    /// Sleeps until there is work.
     fn wait(&mut self) {
         let mut descriptors: Vec<RawFd> = vec![self.bell.as_fd().as_raw_fd()];
-        // Only this thread closes devices, so that the descriptors stay open.
+        // Only this thread closes devices, so the descriptors stay open.
         let mut is_waiting = self.outbox.is_waiting() || !self.closing.is_empty();
         for device in self.shared.all() {
             if device.is_gone() {
@@ -118,7 +118,7 @@ impl Watch {
         crate::sleep::until_readable(&descriptors, &mut self.scratch, Some(timeout));
     }
 
-    /// Does what reactors ask for. False if they ask for the end.
+    /// Executes commands of reactors. False for the command to stop.
     fn obey(&mut self) -> bool {
         for _ in 0..BATCH {
             match self.commands.try_recv() {
@@ -236,7 +236,7 @@ impl Watch {
         }
     }
 
-    /// Notes that a device is gone, so that everybody lets go of it.
+    /// Records that a device was removed, so that all holders release it.
     fn lose(&mut self, device: &Arc<Device>) {
         if device.set_unplugged() {
             tracing::warn!(
@@ -248,13 +248,13 @@ impl Watch {
     }
 
     fn open(&mut self, name: &str, is_new: bool) {
-        // One of this name that everybody has not let go of yet would be mistaken for it.
+        // An unreleased one of the same name would be confused with it.
         if self.shared.all().iter().any(|device| device.name() == name) {
             self.device_set.not_opened(name);
             return;
         }
         let opened = sys::open_device(name).and_then(|context| self.shared.add(context));
-        // Before connections are on it.
+        // Before connections use it.
         sys::let_manager_look();
         let device = match opened {
             Ok(device) => device,
@@ -276,8 +276,7 @@ impl Watch {
         }
     }
 
-    /// Closes the devices that are gone and that nobody holds any more, and lets the others'
-    /// holders know.
+    /// Closes removed devices without holders, and notifies the holders of others.
     fn let_go(&mut self) {
         let gone = self.shared.all().iter().filter(|d| d.is_gone()).count();
         if gone > self.gone {

@@ -1,24 +1,23 @@
-//! What a provider has done, for metrics.
+//! Counters of a provider, for metrics.
 
 use crate::fabric::counters::{FabricCounters, absorb};
 use millrace_primitives::Counter;
 
-/// Numbers of one provider that only grow. The provider's reactor alone writes them; anyone may
-/// read.
+/// Counters of one provider. Written by the provider's reactor only, read by any thread.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct VerbsCounters {
-    /// What every provider counts.
+    /// Counters common to all providers.
     pub fabric: FabricCounters,
-    /// Lists of work requests handed to a device: doorbells of send queues.
+    /// Lists of work requests passed to a device: doorbells of send queues.
     pub send_doorbells: Counter,
     /// The same of receive queues.
     pub receive_doorbells: Counter,
     /// Completions taken from completion queues.
     pub completions: Counter,
-    /// Sends whose bytes went into the work request itself.
+    /// Sends with their bytes in the work request.
     pub inlined: Counter,
-    /// Times that a queue pair waited for room in its device's send queue.
+    /// Times that a queue pair waited for space in its device's send queue.
     pub send_queue_waits: Counter,
     /// Sleeps for which completion queues were armed.
     pub armed: Counter,
@@ -26,24 +25,24 @@ pub struct VerbsCounters {
     pub connection_events: Counter,
     /// Memory windows bound for exposures.
     pub windows_bound: Counter,
-    /// Registrations made for single exposures or Reads, where there are no windows or the
-    /// fabric asks for it.
+    /// Registrations made for single exposures or Reads, without windows or if the fabric requires
+    /// it.
     pub registrations: Counter,
     /// Queue pairs destroyed with work that never completed.
     pub undrained: Counter,
-    /// Connections that ended because their device went.
+    /// Connections that ended because their device was removed.
     pub devices_lost: Counter,
 }
 
 impl VerbsCounters {
-    /// Adds what a provider that is gone has done. It has no connections any more.
+    /// Adds the counts of a removed provider. It has no connections any more.
     pub fn absorb(&self, gone: &Self) {
         absorb(&self.growing(), &gone.growing());
     }
 
-    /// All numbers that only grow, in one order.
+    /// All counters, in a fixed order.
     fn growing(&self) -> Vec<&Counter> {
-        // Taken apart whole, so that a new counter is not forgotten here.
+        // Destructured completely, so that a new counter is not forgotten here.
         let Self {
             fabric,
             send_doorbells,

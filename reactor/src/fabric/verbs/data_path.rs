@@ -17,7 +17,7 @@ use crate::fabric::{
 };
 
 impl DataPath for Verbs {
-    /// As many as its device takes in one work request.
+    /// As many as its device supports in one work request.
     fn read_slices(&self, queue_pair: QueuePairId) -> usize {
         self.slots
             .get(queue_pair)
@@ -104,7 +104,7 @@ impl DataPath for Verbs {
         let Some(connection) = connection else {
             return Err((ExposeError::Closed, local));
         };
-        // Before the peer's device is known nobody could be told the key.
+        // Before the peer's device is known no peer could get the key.
         let Some(queues) = queues_of(connection, device_queues) else {
             return Err((ExposeError::Closed, local));
         };
@@ -120,7 +120,7 @@ impl DataPath for Verbs {
     fn revoke(&mut self, queue_pair: QueuePairId, key: Key) -> Revoked {
         let revoked = self.with(queue_pair, |connection, queues, _| {
             let Some(queues) = queues.filter(|_| !connection.course.is_ending()) else {
-                // Its memory comes free with the queue pair.
+                // Its memory is released with the queue pair.
                 return Revoked::Unknown;
             };
             match connection.exposures.revoke(key, &mut queues.windows) {

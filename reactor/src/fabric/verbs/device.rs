@@ -14,25 +14,25 @@ use super::report::Transport;
 use super::sys::{Attributes, DeviceContext, ProtectionDomain, Region, RegionAccess};
 use crate::fabric::{Invalidation, QueuePairLimits, SLICES_MAX};
 
-/// Bytes that a queue pair is asked to carry in a work request itself: a short reply with its
-/// header. More makes every entry of the queue larger.
+/// Inline bytes requested for a queue pair: enough for a short reply with its header. More makes
+/// every entry of the queue larger.
 const INLINE_WISH: u32 = 256;
 
-/// Most RDMA Reads in one direction: the connection manager has a byte for it.
+/// The most RDMA Reads in one direction: one byte in the connection manager.
 const READ_DEPTH_MAX: u32 = 255;
 
-/// The vendor that `siw`, the kernel's software iWARP, calls itself.
+/// The vendor number of `siw`, the kernel's software iWARP.
 const VENDOR_SIW: u32 = 0x62_6d_74;
 
-/// The vendor that `rdma_rxe`, the kernel's software RoCE, calls itself.
+/// The vendor number of `rdma_rxe`, the kernel's software RoCE.
 const VENDOR_RXE: u32 = 0xff_ffff;
 
 /// Requests of a send queue for each window: one that binds it, one that ends the binding.
 const REQUESTS_PER_WINDOW: u32 = 2;
 
-/// An RDMA device in use. It is closed when the last holder has let go, once it is gone.
+/// An RDMA device in use. After its removal it is closed when its last holder drops it.
 pub struct Device {
-    // Dropped in this order: what is registered, then the domain, then the context.
+    // Dropped in this order: registrations, then the domain, then the context.
     regions: Mutex<BTreeMap<RegionId, Arc<Region>>>,
     domain: Arc<ProtectionDomain>,
     context: Arc<DeviceContext>,
@@ -45,26 +45,25 @@ pub struct Device {
 /// Memory is being registered.
 const PREPARING: u8 = 0;
 const IN_USE: u8 = 1;
-/// There, and of no use.
+/// Present, but not usable.
 const UNUSABLE: u8 = 2;
 /// Unplugged.
 const GONE: u8 = 3;
 
-/// Which key the sink of an RDMA Read has.
+/// The key of the sink of an RDMA Read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadSink {
     /// That of its arena.
     Pool,
-    /// One of a registration that is made for this Read alone ([`Device::register_sink`]). An
-    /// iWARP peer answers a Read by writing under the sink's key, which therefore has to grant
-    /// remote writing.
+    /// That of a registration for this Read alone ([`Device::register_sink`]). An iWARP peer
+    /// answers a Read by writing with the sink's key, which therefore must grant remote writing.
     PerRead,
 }
 
-/// What a queue pair of a device may have.
+/// Limits of a device's queue pairs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueuePairBounds {
-    /// Requests of the send queue, those included that bind windows and end that.
+    /// Requests of the send queue, including those that bind and unbind windows.
     pub send_depth: u32,
     /// Receives.
     pub receive_depth: u32,
@@ -72,15 +71,15 @@ pub struct QueuePairBounds {
     pub send_ranges: u32,
     /// Ranges of a Read.
     pub read_ranges: u32,
-    /// Bytes that a request shall carry in itself, where the device can.
+    /// Inline bytes of a request, if the device supports them.
     pub inline: u32,
-    /// Reads of the peer's that are served at once.
+    /// Reads of the peer served at once.
     pub responder_resources: u8,
     /// Reads that may be open at once.
     pub initiator_depth: u8,
 }
 
-/// A device does not take memory.
+/// A device refuses memory.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "the RDMA device {device} cannot register {bytes} bytes of memory in addition to {registered}: \
@@ -95,11 +94,11 @@ pub struct Refusal {
 }
 
 impl Device {
-    /// A device without memory. Its windows are used if they hold what they promise, or are
-    /// trusted in any case.
+    /// A device without memory. Its windows are used if they are enforced, or trusted by the
+    /// caller.
     ///
     /// # Errors
-    /// It has no protection domain for us.
+    /// It has no protection domain left.
     pub fn new(
         context: Arc<DeviceContext>,
         counters: Arc<DeviceCounters>,
@@ -119,7 +118,7 @@ impl Device {
         })
     }
 
-    /// The kernel's name of it.
+    /// Its name in the kernel.
     pub fn name(&self) -> &str {
         self.context.name()
     }
@@ -129,7 +128,7 @@ impl Device {
         &self.context
     }
 
-    /// What all its queue pairs, regions and windows are made in.
+    /// The domain of all its queue pairs, regions and windows.
     pub fn protection_domain(&self) -> &Arc<ProtectionDomain> {
         &self.domain
     }
@@ -144,30 +143,30 @@ impl Device {
         self.attributes().transport
     }
 
-    /// What is counted of it.
+    /// Its counters.
     pub fn counters(&self) -> &Arc<DeviceCounters> {
         &self.counters
     }
 
-    /// Whether connections on it have to end: it was unplugged, or refused memory. Whoever holds
-    /// anything of it lets go, for the kernel waits for that.
+    /// Whether connections on it have to end: it was unplugged, or refused memory. All holders
+    /// release it, as the kernel waits for that.
     pub fn is_gone(&self) -> bool {
         self.state() >= UNUSABLE
     }
 
-    /// Whether connections may be made on it: it has all memory.
+    /// Whether connections may be made on it: all memory is registered.
     pub fn is_in_use(&self) -> bool {
         self.state() == IN_USE
     }
 
-    /// Notes that it has all memory.
+    /// Records that all memory is registered.
     pub(super) fn set_ready(&self) {
         if self.change(PREPARING, IN_USE) {
             self.counters.count_opened();
         }
     }
 
-    /// Notes that it is there and of no use. False if it was known not to be.
+    /// Records that it is not usable. False if that was known.
     pub(super) fn set_unusable(&self) -> bool {
         let changed = self.change(PREPARING, UNUSABLE) || self.change(IN_USE, UNUSABLE);
         if changed {
@@ -176,7 +175,7 @@ impl Device {
         changed
     }
 
-    /// Notes that it was unplugged. False if that was known.
+    /// Records that it was unplugged. False if that was known.
     pub(super) fn set_unplugged(&self) -> bool {
         let changed = self.state.swap(GONE, Ordering::AcqRel) != GONE;
         if changed {
@@ -201,7 +200,7 @@ impl Device {
         self.has_windows
     }
 
-    /// Which key the sinks of Reads have; `separate` asks for one each in any case.
+    /// The key of the sinks of Reads; `separate` requests one each in any case.
     pub fn read_sink(&self, separate: bool) -> ReadSink {
         let writes_by_peer = self.transport() == Transport::Iwarp && !self.is_siw();
         if separate || writes_by_peer {
@@ -211,15 +210,15 @@ impl Device {
         }
     }
 
-    /// Whether messages and Writes have to be signalled, each of them. `siw` hands the pages of
-    /// those that are not to TCP by reference (`siw_qp_prepare_tx` of `siw_qp_tx.c`), and completes
-    /// them when TCP has the reference: what is done with the memory then may still go to the peer.
+    /// Whether messages and Writes must all be signalled. `siw` passes the pages of unsignalled
+    /// ones to TCP by reference (`siw_qp_prepare_tx` of `siw_qp_tx.c`), and completes them when TCP
+    /// has the reference: later changes of the memory may still reach the peer.
     pub fn sends_by_reference(&self) -> bool {
         self.is_siw()
     }
 
-    /// Whether an answer to our connection request states the depths that hold on this side, and
-    /// not those of the peer (`siw_cm_upcall` of `siw_cm.c`).
+    /// Whether an answer to our connection request contains the depths in force on this side,
+    /// instead of the peer's (`siw_cm_upcall` of `siw_cm.c`).
     pub fn answers_with_own_depths(&self) -> bool {
         self.is_siw()
     }
@@ -228,7 +227,7 @@ impl Device {
         self.attributes().vendor_id == VENDOR_SIW && self.transport() == Transport::Iwarp
     }
 
-    /// Registers the sink of one Read, which the peer may write as long as this lives.
+    /// Registers the sink of one Read, which the peer may write until this is dropped.
     ///
     /// # Errors
     /// The device has no more registrations, or the slice is empty.
@@ -241,11 +240,11 @@ impl Device {
         Region::of_slice(&self.domain, slice, None, access)
     }
 
-    /// In which directions keys are invalidated by messages on this device.
+    /// The directions in which messages invalidate keys on this device.
     ///
-    /// The library of `siw` takes the key of such a message from the wrong place of the work
-    /// request (`push_send_wqe` of its `siw.c`), and the peer ends the connection for a key that it
-    /// never gave; so none is asked of it, although the kernel's part can do it.
+    /// The library of `siw` takes the key of such a message from the wrong field of the work
+    /// request (`push_send_wqe` of its `siw.c`), and the peer ends the connection for an unknown
+    /// key; so it is not used, although the kernel's part supports it.
     pub fn invalidation(&self) -> Invalidation {
         Invalidation {
             sends: self.attributes().has_send_invalidate && !self.is_siw(),
@@ -253,7 +252,7 @@ impl Device {
         }
     }
 
-    /// What a queue pair may have of what is wished for.
+    /// The limits of a queue pair, at most those requested.
     pub fn queue_pair_bounds(&self, wish: &QueuePairLimits) -> QueuePairBounds {
         bounds(self.attributes(), self.has_windows, wish)
     }
@@ -263,7 +262,7 @@ impl Device {
         self.regions().get(&arena).cloned()
     }
 
-    /// Bytes of all arenas that are registered.
+    /// Bytes of all registered arenas.
     pub fn registered_bytes(&self) -> u64 {
         self.registered.load(Ordering::Relaxed)
     }
@@ -271,7 +270,7 @@ impl Device {
     /// Registers an arena, if it is not yet.
     ///
     /// # Errors
-    /// The device or the limit of locked memory does not allow it.
+    /// The device or the limit of locked memory does not permit it.
     pub(super) fn register(&self, arena: &Arena) -> Result<(), Refusal> {
         if self.region(arena.id()).is_some() {
             return Ok(());
@@ -279,17 +278,18 @@ impl Device {
         let access = RegionAccess {
             local_write: true,
             bind_windows: self.has_windows,
-            // Completions are never passed by the data that they report.
+            // Completions are never reordered before the data that they report.
             relaxed_ordering: true,
             ..RegionAccess::default()
         };
-        // Takes long, so that nobody is kept waiting for the table meanwhile.
+        // Takes long, so the table is not locked in the meantime.
         let region = Region::of_arena(&self.domain, arena, access);
         let region = region.map_err(|source| self.refusal(arena.len(), source))?;
         let region = Arc::new(region);
         let mut regions = self.regions();
         if regions.contains_key(&arena.id()) {
-            // Another thread was faster: ours is not needed, and goes when the table is unlocked.
+            // Another thread was faster: ours is not needed, and is dropped after the table is
+            // unlocked.
             drop(regions);
             return Ok(());
         }
@@ -304,7 +304,7 @@ impl Device {
         if region.is_some() {
             self.add_registered((arena.len() as u64).wrapping_neg());
         }
-        // It ends here, the table being unlocked: this may take long.
+        // Ended here, after the table is unlocked: this may take long.
         drop(region);
     }
 
@@ -339,7 +339,7 @@ impl fmt::Debug for Device {
     }
 }
 
-/// What to do about memory that was refused.
+/// Advice about refused memory.
 fn advice(error: &io::Error, limit: Option<u64>) -> String {
     match (error.raw_os_error(), limit) {
         (Some(libc::ENOMEM | libc::EAGAIN | libc::EPERM), Some(limit)) => format!(
@@ -350,9 +350,9 @@ fn advice(error: &io::Error, limit: Option<u64>) -> String {
     }
 }
 
-/// Whether a device's windows keep a peer within them. `rdma_rxe` checks what a peer asks for
-/// against the bounds of the registration that a window is bound to (`check_rkey` of
-/// `rxe_resp.c`), which here is a whole arena.
+/// Whether a device enforces the bounds of windows. `rdma_rxe` checks a peer's request against the
+/// bounds of the registration that a window is bound to (`check_rkey` of `rxe_resp.c`), which here
+/// is a whole arena.
 pub fn windows_hold(device: &Attributes) -> bool {
     let is_rxe = device.vendor_id == VENDOR_RXE && device.transport == Transport::Roce;
     device.has_memory_windows_2 && !is_rxe
@@ -374,7 +374,7 @@ fn bounds(device: &Attributes, has_windows: bool, wish: &QueuePairLimits) -> Que
         send_depth: wish.send_depth.saturating_add(windows).clamp(1, most),
         receive_depth: wish.receive_depth.clamp(1, most),
         send_ranges: ranges(device.max_sge),
-        // Some old drivers say zero and mean as for the others.
+        // Some old drivers report zero and mean the same as for others.
         read_ranges: match device.max_sge_rd {
             0 => ranges(device.max_sge),
             most => ranges(most),

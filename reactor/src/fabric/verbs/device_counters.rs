@@ -1,4 +1,4 @@
-//! What is counted of a device, for metrics.
+//! Counters of a device, for metrics.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -16,7 +16,7 @@ pub const DEVICE_EVENTS: [&str; 8] = [
     "other",
 ];
 
-/// Numbers of the device of one name, over all times that it was unplugged and came back.
+/// Counters of the device of one name, over all its removals and returns.
 #[derive(Debug, Default)]
 pub struct DeviceCounters {
     name: String,
@@ -46,7 +46,7 @@ impl DeviceCounters {
         &self.name
     }
 
-    /// Counts an event. Says how many of its kind there have been.
+    /// Counts an event. Returns the count of its kind.
     pub(super) fn count_event(&self, kind: AsyncKind) -> u64 {
         self.events[index(kind)].fetch_add(1, Ordering::Relaxed) + 1
     }
@@ -70,7 +70,7 @@ impl DeviceCounters {
     }
 }
 
-/// The place of a kind in [`DEVICE_EVENTS`].
+/// The index of a kind in [`DEVICE_EVENTS`].
 pub(super) fn index(kind: AsyncKind) -> usize {
     match kind {
         AsyncKind::DeviceFatal => 0,

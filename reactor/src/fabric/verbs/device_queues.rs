@@ -15,20 +15,20 @@ use super::sys::{
 use super::windows::Windows;
 use crate::fabric::QueuePairLimits;
 
-/// Entries that a completion queue is made for, where the device has so many.
+/// Requested entries of a completion queue, up to the device's limit.
 const ENTRIES_WISH: u32 = 32 * 1024;
 
-/// Entries of a completion queue that stay free: what destroyed queue pairs left behind may still
-/// be there while the next ones fill up.
+/// Entries of a completion queue that stay free: completions of destroyed queue pairs may still be
+/// there when the next ones add theirs.
 const ENTRIES_SPARE: u32 = 64;
 
-/// A completion queue, and how full its queue pairs can make it.
+/// A completion queue, and the most completions of its queue pairs.
 struct Queue {
     queue: Arc<CompletionQueue>,
     promised: u32,
 }
 
-/// Where a queue pair's completions arrive, and how many there can be at once.
+/// The completion queue of a queue pair, and the most completions at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct QueuePlacement {
     queue: usize,
@@ -51,10 +51,10 @@ pub(super) struct DeviceQueues {
 }
 
 impl DeviceQueues {
-    /// A part of a device without queues yet.
+    /// A device's part without queues yet.
     ///
     /// # Errors
-    /// The device or the system has no more of what it takes.
+    /// The device or the system lacks resources.
     pub(super) fn new(
         device: &Arc<Device>,
         devices: &Devices,
@@ -85,7 +85,7 @@ impl DeviceQueues {
         })
     }
 
-    /// What a queue pair may have, so that its completions fit into one completion queue.
+    /// The limits of a queue pair whose completions fit into one completion queue.
     pub(super) fn bounds(&self, wish: &QueuePairLimits) -> QueuePairBounds {
         let bounds = self.device.queue_pair_bounds(wish);
         let promised = self.shared.as_ref().map_or(0, SharedReceives::depth);
@@ -108,7 +108,7 @@ impl DeviceQueues {
         }
     }
 
-    /// Makes a queue pair whose completions always have room.
+    /// Makes a queue pair whose completions always have space.
     ///
     /// # Errors
     /// The device has no more.
@@ -116,8 +116,8 @@ impl DeviceQueues {
         &mut self,
         bounds: &QueuePairBounds,
     ) -> io::Result<(QueuePair, QueuePlacement)> {
-        // A completion queue has room for all receives of a shared one: a peer may take more of
-        // them than its connection has brought, before that is noticed.
+        // A completion queue has space for all receives of a shared one: a peer may consume more
+        // than its connection has posted, before that is detected.
         let receive_depth = match self.shared {
             Some(_) => 0,
             None => bounds.receive_depth,
@@ -141,7 +141,7 @@ impl DeviceQueues {
         Ok((queue_pair, QueuePlacement { queue, entries }))
     }
 
-    /// A completion queue that has room for so many more.
+    /// A completion queue with space for this many more.
     fn find_queue(&mut self, entries: u32) -> io::Result<usize> {
         let fits = |queue: &Queue| {
             let most = queue.queue.capacity().saturating_sub(ENTRIES_SPARE);
@@ -194,8 +194,8 @@ impl DeviceQueues {
         &self.queues[index].queue
     }
 
-    /// Takes it apart, when the device is gone and no connection is left: what is to be destroyed,
-    /// and what is to be kept until then.
+    /// Takes it apart, when the device is removed and no connection is left: handles to destroy,
+    /// and buffers to keep until then.
     pub(super) fn take_apart(self) -> (Box<dyn Send>, Option<Kept>) {
         let Self {
             device,
@@ -213,7 +213,7 @@ impl DeviceQueues {
     }
 }
 
-/// Two depths that together are at most so much: the larger gives way, down to half of it.
+/// Two depths whose sum is limited: the larger one is reduced, down to half of it.
 fn fit(one: u32, other: u32, most: u32) -> (u32, u32) {
     if one.saturating_add(other) <= most {
         return (one, other);

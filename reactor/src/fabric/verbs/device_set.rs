@@ -1,52 +1,52 @@
-//! Which devices there were at the last look, and what a new look makes of that.
+//! The devices at the last check, and the changes at a new one.
 
 use std::collections::BTreeMap;
 
-/// Looks for which a device that failed while it was plugged in is left alone, before it is tried
-/// again: its driver may be setting it up anew.
+/// The number of checks after which a device that failed while plugged in is tried again: its
+/// driver may be resetting it.
 const REST: u32 = 5;
 
-/// Where a device stands.
+/// The state of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Standing {
-    /// Opened by us, whether it serves or not.
+    /// Opened by us, usable or not.
     Open,
-    /// Tried, and not opened; tried again at every look.
+    /// Opening failed; retried at every check.
     Closed,
-    /// Failed while it was plugged in; so many looks of rest are left.
+    /// Failed while plugged in; this many checks until a retry.
     Failed(u32),
 }
 
-/// The devices that are known, by name.
+/// The known devices, by name.
 #[derive(Debug, Default)]
 pub struct DeviceSet(BTreeMap<String, Standing>);
 
-/// What a look found.
+/// The result of a check.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Changes {
-    /// Open devices that the kernel lists no more.
+    /// Open devices that the kernel no longer lists.
     pub left: Vec<String>,
-    /// Devices to be opened, and whether for the first time since they appeared.
+    /// Devices to open, and whether for the first time since they appeared.
     pub wanted: Vec<(String, bool)>,
 }
 
 impl DeviceSet {
-    /// Notes that a device is open.
+    /// Records that a device is open.
     pub fn opened(&mut self, name: &str) {
         self.0.insert(name.to_owned(), Standing::Open);
     }
 
-    /// Notes that a device could not be opened.
+    /// Records that a device could not be opened.
     pub fn not_opened(&mut self, name: &str) {
         self.0.insert(name.to_owned(), Standing::Closed);
     }
 
-    /// Notes that an open device reported its own end.
+    /// Records that an open device reported its failure.
     pub fn failed(&mut self, name: &str) {
         self.0.insert(name.to_owned(), Standing::Failed(REST));
     }
 
-    /// Compares what is known with the kernel's list.
+    /// Compares the known devices with the kernel's list.
     pub fn look(&mut self, listed: &[String]) -> Changes {
         let mut changes = Changes::default();
         self.0.retain(|name, standing| {
@@ -133,7 +133,7 @@ mod tests {
             assert_eq!(device_set.look(&listed), Changes::default());
         }
         assert_eq!(device_set.look(&listed), wanted("mlx5_0", false));
-        // Unplugged while it rests: it is new when it comes.
+        // Unplugged while it waits for a retry: it is new when it returns.
         device_set.failed("mlx5_0");
         assert_eq!(device_set.look(&[]), Changes::default());
         assert_eq!(device_set.look(&listed), wanted("mlx5_0", true));

@@ -27,7 +27,7 @@ pub enum DevicesError {
          netdev eth0` adds a software device)"
     )]
     None,
-    /// There are devices, and they cannot be used.
+    /// There are devices, but they cannot be used.
     #[error("the RDMA devices cannot be used: {0}")]
     Unusable(String),
 }
@@ -40,12 +40,12 @@ impl DevicesError {
 
 /// The RDMA devices of the process, shared by all reactors. Clones share them.
 ///
-/// A thread of its own (`rdma-devices`) watches them: devices that are plugged in later get all
-/// memory and are used, those that are unplugged are let go of. It ends with the last clone.
+/// A thread (`rdma-devices`) monitors them: devices plugged in later get all memory and are used,
+/// unplugged ones are released. It ends with the last clone.
 ///
-/// What lies near to what on machines of several sockets is not arranged here: the cores are the
-/// configuration's choice, and a pool's memory lies near to the thread that makes the pool, which
-/// is its own reactor's. A reactor that is far from a device it serves is named in the log.
+/// NUMA placement is not done here: the configuration selects the cores, and a pool's memory is
+/// near the thread that makes the pool, which is its own reactor's. The log names a reactor that is
+/// far from a device it serves.
 #[derive(Clone)]
 pub struct Devices {
     handle: Arc<Handle>,
@@ -57,24 +57,24 @@ struct Handle {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What devices, control thread and registry have in common.
+/// State shared by devices, control thread and registry.
 pub(super) struct DevicesShared {
     registry: Registry,
-    /// Windows are used wherever there are some.
+    /// Windows are used whenever there are some.
     trusts_windows: bool,
-    /// All devices that are open, those included that are gone and held by somebody.
+    /// All open devices, including removed ones that are still held.
     devices: Mutex<Vec<Arc<Device>>>,
-    /// Of all devices that ever were, in the order of their first appearance.
+    /// Of all devices ever seen, in the order of their first appearance.
     counters: Mutex<Vec<Arc<DeviceCounters>>>,
-    /// Cores and devices that were said to be far from each other.
+    /// Cores and devices already logged as far from each other.
     far: Mutex<HashSet<(usize, String)>>,
 }
 
 impl Devices {
-    /// Opens all devices and registers the memory of `registry` with them, now and when there is
-    /// more. Takes about 0.1 s per GiB and more; not for a reactor.
+    /// Opens all devices and registers the memory of `registry` with them, now and when it grows.
+    /// Takes at least 0.1 s per GiB; not for a reactor.
     ///
-    /// With several devices, one that does not open or refuses the memory is left out with a
+    /// With several devices, one that does not open or refuses the memory is skipped with a
     /// warning.
     ///
     /// # Errors
@@ -83,8 +83,8 @@ impl Devices {
         Self::open_with(registry, false)
     }
 
-    /// As [`Devices::open`], and uses memory windows of devices too that do not keep peers within
-    /// them. For tests of windows on `rdma_rxe`.
+    /// As [`Devices::open`], but also uses memory windows of devices that do not enforce their
+    /// bounds. For tests of windows on `rdma_rxe`.
     ///
     /// # Errors
     /// [`DevicesError`].
@@ -117,7 +117,7 @@ impl Devices {
         for reason in failed {
             tracing::warn!("an RDMA device cannot be opened: {reason}");
         }
-        // Before connections are on them.
+        // Before connections use them.
         sys::let_manager_look();
         let registrar = Arc::new(Memory(Arc::downgrade(&shared)));
         registry.attach(registrar).map_err(DevicesError::unusable)?;
@@ -143,7 +143,7 @@ impl Devices {
         })
     }
 
-    /// What there is now, of the devices in use.
+    /// The devices in use now.
     pub fn report(&self) -> Vec<DeviceReport> {
         let devices = self.all();
         let described = devices.iter().map(|device| {
@@ -154,12 +154,12 @@ impl Devices {
         described.collect()
     }
 
-    /// What is counted of each device that was ever in use, in a stable order.
+    /// The counters of each device that was ever in use, in a stable order.
     pub fn counters(&self) -> Vec<Arc<DeviceCounters>> {
         lock(&self.handle.shared.counters).clone()
     }
 
-    /// In which directions keys are invalidated by messages, on whatever device.
+    /// The directions in which messages invalidate keys, on all devices.
     pub fn invalidation(&self) -> Invalidation {
         let devices = self.all();
         let each = devices.iter().map(|device| device.invalidation());
@@ -185,7 +185,7 @@ impl Devices {
             .cloned()
     }
 
-    /// A provider's door to the control thread, with room for so many notices.
+    /// A provider's connection to the control thread, with space for `room` notices.
     ///
     /// # Errors
     /// The system gives no descriptor.
@@ -193,9 +193,8 @@ impl Devices {
         Reaper::new(&self.handle.line, room)
     }
 
-    /// The completion vector of a device for the reactor on this core: one near to it if there
-    /// is, else the one that is wished for. Says in the log, once, if core and device are far from
-    /// each other.
+    /// The completion vector of a device for the reactor on this core: one near it if possible,
+    /// else the requested one. Logs once if core and device are far from each other.
     pub(crate) fn completion_vector(
         &self,
         device: &Device,
@@ -241,12 +240,12 @@ impl Drop for Handle {
 }
 
 impl DevicesShared {
-    /// All devices that are open, whatever their state.
+    /// All open devices, in any state.
     pub(super) fn all(&self) -> Vec<Arc<Device>> {
         lock(&self.devices).clone()
     }
 
-    /// Takes a device in. It has no memory yet, but gets every arena that is made from now on.
+    /// Adds a device. It has no memory yet, but gets every arena made from now on.
     pub(super) fn add(&self, context: Arc<DeviceContext>) -> io::Result<Arc<Device>> {
         let counters = self.counters_of(context.name());
         let device = Arc::new(Device::new(context, counters, self.trusts_windows)?);
@@ -254,11 +253,11 @@ impl DevicesShared {
         Ok(device)
     }
 
-    /// Registers all arenas that there are with a device that was added, and says whether it is in
-    /// use then.
+    /// Registers all existing arenas with a device that was added, and returns whether it is then
+    /// in use.
     ///
-    /// Not under the registry's lock: an arena that is being made meanwhile is either in the
-    /// registry's list already, or finds the device in ours.
+    /// Not under the registry's lock: an arena made in the meantime is either in the registry's
+    /// list already, or finds the device in ours.
     pub(super) fn fill(&self, device: &Device) -> bool {
         for arena in self.registry.arenas() {
             if let Err(refusal) = device.register(&arena) {
@@ -270,7 +269,7 @@ impl DevicesShared {
         device.is_in_use()
     }
 
-    /// Removes the devices that are gone and that nobody else holds, and gives them to be closed.
+    /// Removes the removed devices without other holders, and returns them to be closed.
     pub(super) fn take_unheld(&self) -> Vec<Arc<Device>> {
         let mut devices = lock(&self.devices);
         let is_unheld =
@@ -278,7 +277,7 @@ impl DevicesShared {
         devices.extract_if(.., is_unheld).collect()
     }
 
-    /// Lets go of all devices.
+    /// Releases all devices.
     pub(super) fn clear(&self) {
         let devices = std::mem::take(&mut *lock(&self.devices));
         drop(devices);
@@ -305,10 +304,10 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The registry's door to the devices, which may be gone before the registry is.
+/// The registry's reference to the devices, which may be dropped before the registry.
 ///
 /// It is called under the registry's lock. It takes the lock of the list of devices, and then that
-/// of one device's table, each for a moment; the control thread calls the registry with neither.
+/// of one device's table, each briefly; the control thread calls the registry with neither.
 struct Memory(Weak<DevicesShared>);
 
 impl Registrar for Memory {
@@ -361,7 +360,7 @@ mod tests {
         Devices::watched(shared).expect("a thread")
     }
 
-    /// Says on which thread it was dropped.
+    /// Records the thread on which it was dropped.
     struct Remains(Arc<Mutex<Option<String>>>);
 
     impl Drop for Remains {

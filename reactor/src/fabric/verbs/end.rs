@@ -1,10 +1,10 @@
-//! Taking connections down.
+//! Ending connections.
 //!
-//! The queue pair is put into error, and what the device gives back by that is collected. Not all
-//! devices give everything back: siw's does not know requests that were posted after the error,
-//! and unsignalled ones that succeeded before it leave no trace. So what ends a connection is the
-//! destruction of its queue pair, on the control thread; after it nothing is touched any more, and
-//! what is left is flushed.
+//! The queue pair is put into the error state, and the flushed completions are collected. Not all
+//! devices flush everything: siw's does not know requests posted after the error, and unsignalled
+//! ones that succeeded before it leave no trace. So the destruction of the queue pair, on the
+//! control thread, ends a connection; after it nothing is accessed any more, and the rest is
+//! flushed.
 
 use std::io;
 
@@ -17,7 +17,7 @@ use super::token::Token;
 use crate::fabric::Ended;
 
 impl VerbsConnection {
-    /// Ends it for this reason, if it does not end already.
+    /// Ends it for this reason, unless it is already ending.
     pub(super) fn fail(&mut self, reason: Ended, common: &mut Common) {
         let phase = self.phase();
         if !self.course.fail(reason, common.now, &common.config) {
@@ -27,7 +27,7 @@ impl VerbsConnection {
             common.counters.fabric.setups_failed.add(1);
         }
         common.half_open -= usize::from(phase == VerbsPhase::Deciding);
-        // The queue pair first, so that nothing moves any more. Either may know already.
+        // The queue pair first, so that nothing moves any more. Either may be ended already.
         if let Some(queue_pair) = &self.queue_pair {
             let _ = queue_pair.fail();
         }
@@ -43,7 +43,7 @@ impl VerbsConnection {
         self.set_deadline(common);
     }
 
-    /// Its device is gone.
+    /// Its device was removed.
     pub(super) fn device_lost(&mut self, common: &mut Common) {
         if !self.course.is_ending() {
             common.counters.devices_lost.add(1);
@@ -51,15 +51,15 @@ impl VerbsConnection {
         self.fail(Ended::Network(io::ErrorKind::NotConnected), common);
     }
 
-    /// The application turns it away, which was asked.
+    /// The application rejects a request.
     pub(super) fn turn_away(&mut self, private_data: &[u8], common: &mut Common) {
         if let Some(manager) = &self.manager
             && manager.reject(private_data).is_err()
         {
-            // More than the fabric takes; or the peer is gone.
+            // More than the fabric supports; or the peer is gone.
             let _ = manager.reject(&[]);
         }
-        // Not one that failed, but nobody hears of it any more.
+        // It has not failed, but gets no more events.
         self.is_known = false;
         if let Some(queue_pair) = &self.queue_pair {
             let _ = queue_pair.fail();
@@ -70,7 +70,7 @@ impl VerbsConnection {
         self.set_deadline(common);
     }
 
-    /// Begins to close in order.
+    /// Starts an orderly close.
     pub(super) fn close(&mut self, common: &mut Common) {
         let is_open = self.course.is_open();
         if self.course.close(common.now, &common.config) {
@@ -80,7 +80,7 @@ impl VerbsConnection {
         }
     }
 
-    /// Goes on with what waits for work to be done with: the orderly close, and the end.
+    /// Continues steps that wait for work to complete: the orderly close, and the end.
     pub(super) fn settle(&mut self, queues: Option<&mut DeviceQueues>, common: &mut Common) {
         if self.phase() == VerbsPhase::Closing && self.send.is_empty() {
             self.course.told_peer();
@@ -97,12 +97,12 @@ impl VerbsConnection {
         }
     }
 
-    /// Whether the device has nothing of it.
+    /// Whether the device has none of its work.
     fn is_drained(&self) -> bool {
         self.send.outstanding() == 0 && self.receive.outstanding() == 0
     }
 
-    /// Acts on a deadline that has passed.
+    /// Handles a deadline that has passed.
     pub(super) fn expire(&mut self, queues: Option<&mut DeviceQueues>, common: &mut Common) {
         match self.course.late(common.now) {
             None => {}
@@ -119,7 +119,7 @@ impl VerbsConnection {
         }
     }
 
-    /// Sends the handles away to be destroyed.
+    /// Sends the handles to the control thread for destruction.
     fn destroy(&mut self, queues: Option<&mut DeviceQueues>, common: &Common) {
         if !self.course.destroying() {
             return;
@@ -131,8 +131,8 @@ impl VerbsConnection {
             shared.leave(number, &mut self.brought);
         }
         let sinks = std::mem::take(&mut self.sinks);
-        // In this order: what is bound to the queue pair, itself, what it wrote through, and last
-        // what names it.
+        // In this order: handles bound to the queue pair, itself, the registrations it used, and
+        // last the identifier.
         let remains = (
             exposures.handles,
             self.queue_pair.take(),
@@ -143,7 +143,7 @@ impl VerbsConnection {
         common.reaper.destroy(Box::new(remains), token);
     }
 
-    /// Its handles are destroyed: nothing touches its memory any more.
+    /// Its handles are destroyed: nothing accesses its memory any more.
     pub(super) fn destroyed(&mut self, queues: Option<&mut DeviceQueues>, common: &Common) {
         if !self.course.ended() {
             return;
@@ -164,7 +164,7 @@ impl VerbsConnection {
         }
     }
 
-    /// Destroys the handles here and now, before the memory, for the provider ends.
+    /// Destroys the handles immediately, before the memory, as the provider ends.
     pub(super) fn destroy_now(&mut self) {
         let exposures = self.exposures.end();
         self.kept.extend(exposures.memory);

@@ -1,18 +1,18 @@
-//! The exposures of one connection as a table: which key covers what, and who may end it when.
+//! The table of one connection's exposures: keys, memory and states.
 //!
-//! It knows no device. `H` is what makes the memory reachable (a bound window, or a registration),
-//! `M` the memory.
+//! It is independent of devices. `H` is the handle that makes the memory accessible (a bound
+//! window, or a registration), `M` the memory.
 
 use std::collections::HashMap;
 
-/// What has become of an exposure.
+/// The state of an exposure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ExposureState {
-    /// The peer may use the key, or will when what makes it valid has gone out.
+    /// The peer may use the key, or will when the request that makes it valid is sent.
     Live,
     /// The peer invalidated it; the memory waits to be fetched.
     Invalidated,
-    /// A request that ends it is on its way through the send queue.
+    /// A request that ends it is in the send queue.
     Ending,
 }
 
@@ -24,7 +24,7 @@ struct ExposureEntry<H, M> {
     memory: M,
 }
 
-/// The answer to a wish to end an exposure.
+/// The result of revoking an exposure.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Revocation<H, M> {
     /// It has ended.
@@ -35,7 +35,7 @@ pub enum Revocation<H, M> {
     Unknown,
 }
 
-/// The exposures of one connection. Slots are given anew only after an exposure has ended.
+/// The exposures of one connection. Slots are reused only after an exposure has ended.
 #[derive(Debug)]
 pub struct Table<H, M> {
     slots: Vec<Option<ExposureEntry<H, M>>>,
@@ -45,7 +45,7 @@ pub struct Table<H, M> {
 }
 
 impl<H, M> Table<H, M> {
-    /// A table for `most` exposures at once. It grows as they come.
+    /// A table for `most` exposures at once. It grows on demand.
     pub fn new(most: u32) -> Self {
         Self {
             slots: Vec::new(),
@@ -55,7 +55,7 @@ impl<H, M> Table<H, M> {
         }
     }
 
-    /// Whether there is room for one more.
+    /// Whether there is space for one more.
     pub fn has_room(&self) -> bool {
         self.len() < self.most as usize
     }
@@ -65,10 +65,10 @@ impl<H, M> Table<H, M> {
         self.by_key.len()
     }
 
-    /// Adds a live exposure. Says its slot.
+    /// Adds a live exposure. Returns its slot.
     ///
     /// # Errors
-    /// There is no room, or the key is in use already.
+    /// There is no space, or the key is in use already.
     pub fn insert(&mut self, key: u32, handle: H, memory: M) -> Result<u32, (H, M)> {
         if !self.has_room() || self.by_key.contains_key(&key) {
             return Err((handle, memory));
@@ -97,7 +97,7 @@ impl<H, M> Table<H, M> {
         Some((entry.key, &entry.handle))
     }
 
-    /// The peer invalidated a key. False if it is none that a peer may invalidate.
+    /// The peer invalidated a key. False if the peer may not invalidate it.
     pub fn invalidate(&mut self, key: u32) -> bool {
         let entry = self.by_key.get(&key).copied();
         let entry = entry.and_then(|slot| self.slots[slot as usize].as_mut());
@@ -110,7 +110,7 @@ impl<H, M> Table<H, M> {
         }
     }
 
-    /// Ends an exposure: now, or, if it is live and `lasts` says so, later.
+    /// Ends an exposure: now, or, if it is live and `lasts` returns true, later.
     pub fn revoke(&mut self, key: u32, lasts: impl FnOnce(&H) -> bool) -> Revocation<H, M> {
         let Some(&slot) = self.by_key.get(&key) else {
             return Revocation::Unknown;
@@ -142,11 +142,11 @@ impl<H, M> Table<H, M> {
         }
     }
 
-    /// Everything that has not ended, for the connection has.
+    /// All exposures that have not ended, as the connection has.
     pub fn drain(&mut self) -> impl Iterator<Item = (H, M)> {
         self.free.clear();
         self.by_key.clear();
-        // No more come.
+        // No more are added.
         self.most = 0;
         let entries = std::mem::take(&mut self.slots).into_iter().flatten();
         entries.map(|entry| (entry.handle, entry.memory))
@@ -165,7 +165,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Handles are whether they last, memory is a number.
+    /// Handles are the result of `lasts`, memory is a number.
     type Small = Table<bool, u32>;
 
     #[test]
@@ -225,7 +225,7 @@ mod tests {
     }
 
     fn step() -> impl Strategy<Value = Step> {
-        // Few keys and slots, so that steps meet.
+        // Few keys and slots, so that steps collide.
         prop_oneof![
             (0_u32..12, any::<bool>()).prop_map(|(key, lasts)| Step::Insert(key, lasts)),
             (0_u32..12).prop_map(Step::Invalidate),
@@ -235,8 +235,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever comes in whatever order: memory is given back once, never while a peer may
-        /// reach it, and a key means one exposure at a time.
+        /// In any order of operations: memory is returned once, never while a peer may access it,
+        /// and a key names one exposure at a time.
         #[test]
         fn memory_comes_back_once_and_never_while_it_is_reachable(
             steps in prop::collection::vec(step(), 0..200), most in 0_u32..8,

@@ -1,28 +1,28 @@
-//! Memory that the peer of one connection may use.
+//! Memory accessible to the peer of one connection.
 //!
-//! Where the device has memory windows that hold ([`super::device::windows_hold`]), an exposure is
-//! a window of type 2: bound by a request of the send queue that goes out ahead of the message that
-//! tells its key, ended by another such request, or by the peer's message. The key holds on that
-//! queue pair only. Where it has none, an exposure is a registration of its own, which holds until
+//! If the device has memory windows with enforced bounds ([`super::device::windows_hold`]), an
+//! exposure is a window of type 2: bound by a request of the send queue before the message that
+//! contains its key, ended by another such request, or by the peer's message. The key is valid on
+//! that queue pair only. Otherwise an exposure is a registration of its own, which is valid until
 //! it is revoked.
 //!
-//! Both know one range of addresses, so one exposure is one slice
+//! Both cover one range of addresses, so one exposure is one slice
 //! ([`crate::fabric::ControlPath::exposure_slices`]).
 //!
-//! What a connection does with this:
+//! Use by a connection:
 //!
-//! 1. [`Exposures::expose`] gives the exposure, and the slot of a binding that has to be appended
-//!    to the send queue at once; [`Exposures::binding`] gives that request when it is handed to the
-//!    device. The queue needs room for it before.
-//! 2. [`Exposures::revoke`] gives the memory, or the slot of an ending to append to the send queue;
-//!    [`Exposures::ending`] gives that request, and when it has completed, [`Exposures::ended`] the
-//!    memory. It has to be signalled.
-//! 3. A message that arrives with an invalidated key goes through
-//!    [`Exposures::invalidated_by_peer`]. A key that it does not know is the peer's error.
-//! 4. When the connection ends, [`Exposures::end`] gives what must be destroyed *before* the queue
-//!    pair, and memory that is to be kept until that is done. `rdma_rxe` waits for 50 seconds
-//!    before it destroys a queue pair that windows are bound to, so a structure that holds both
-//!    declares its `Exposures` first.
+//! 1. [`Exposures::expose`] returns the exposure, and the slot of a binding that must be appended
+//!    to the send queue at once; [`Exposures::binding`] returns that request when it is passed to
+//!    the device. The queue must have space for it before.
+//! 2. [`Exposures::revoke`] returns the memory, or the slot of an ending to append to the send
+//!    queue; [`Exposures::ending`] returns that request, and when it has completed,
+//!    [`Exposures::ended`] the memory. It must be signalled.
+//! 3. A message with an invalidated key is passed to [`Exposures::invalidated_by_peer`]. An unknown
+//!    key is the peer's error.
+//! 4. When the connection ends, [`Exposures::end`] returns the handles to be destroyed *before* the
+//!    queue pair, and memory to be kept until then. `rdma_rxe` waits for 50 seconds before it
+//!    destroys a queue pair with bound windows, so a structure that holds both declares its
+//!    `Exposures` first.
 
 use std::sync::Arc;
 
@@ -39,13 +39,13 @@ pub struct Exposures {
     table: Table<ExposedMemory, Slices>,
 }
 
-/// What makes memory reachable.
+/// The handle that makes memory accessible.
 enum ExposedMemory {
     Window(Bound),
     Region(Region),
 }
 
-/// A window with what it is bound to. The window goes first.
+/// A window and its region. The window is dropped first.
 struct Bound {
     window: Window,
     key: u32,
@@ -55,23 +55,23 @@ struct Bound {
     access: Access,
 }
 
-/// What became of a revoked exposure.
+/// The result of revoking an exposure.
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant)] // By value, for boxing would allocate per operation.
 pub enum Ending {
-    /// The key is dead, and the memory the caller's again.
+    /// The key is revoked, and the memory the caller's again.
     Now(Slices),
-    /// A request has to end it: append this slot's to the send queue.
+    /// A request must end it: append the one of this slot to the send queue.
     Request(u32),
     /// No such exposure (any more).
     Unknown,
 }
 
-/// What is left of the exposures of a connection that has ended.
+/// The rest of the exposures of an ended connection.
 #[derive(Default)]
 pub struct Leftovers {
     /// To be destroyed, on the control thread, and before the queue pair: some devices do not
-    /// destroy a queue pair that windows are bound to.
+    /// destroy a queue pair with bound windows.
     pub handles: Handles,
     /// To be kept until the queue pair is destroyed.
     pub memory: Vec<Slices>,
@@ -84,7 +84,7 @@ pub struct Handles {
 }
 
 impl Handles {
-    /// Whether there is nothing.
+    /// Whether it is empty.
     #[cfg(test)]
     pub fn is_empty(&self) -> bool {
         self.held.is_empty()
@@ -92,7 +92,7 @@ impl Handles {
 }
 
 impl Exposures {
-    /// None yet, and at most so many at once.
+    /// An empty table, for at most this many at once.
     pub fn new(most: u32) -> Self {
         Self {
             table: Table::new(most),
@@ -103,8 +103,8 @@ impl Exposures {
     /// to the send queue ([`Exposures::binding`]).
     ///
     /// # Errors
-    /// There is no room, the device has no more windows or registrations or does not have this
-    /// memory, or it is not one slice. The memory comes back.
+    /// There is no space, the device has no more windows or registrations or does not have this
+    /// memory, or it is not one slice. The memory is returned.
     #[allow(clippy::result_large_err)] // The memory comes back by value; boxing would allocate.
     pub fn expose(
         &mut self,
@@ -178,15 +178,15 @@ impl Exposures {
             .map(|(key, _)| SendKind::Invalidate(key))
     }
 
-    /// The request of [`Exposures::ending`] has completed with success: the key is dead, and this
-    /// is its memory.
+    /// The request of [`Exposures::ending`] has completed with success: the key is revoked, and
+    /// this is its memory.
     pub fn ended(&mut self, slot: u32, windows: &mut Windows) -> Option<(Key, Slices)> {
         let (key, held, memory) = self.table.ended(slot)?;
         release(held, windows);
         Some((Key(key), memory))
     }
 
-    /// A message of the peer's invalidated a key. False if that is no live exposure of this
+    /// A message of the peer invalidated a key. False if that is no live exposure of this
     /// connection: such a peer is to be disconnected.
     pub fn invalidated_by_peer(&mut self, key: Key) -> bool {
         self.table.invalidate(key.0)
@@ -198,7 +198,8 @@ impl Exposures {
         self.table.len()
     }
 
-    /// The connection has ended: everything that is left. There are no exposures afterwards.
+    /// The connection has ended: all remaining handles and memory. There are no exposures
+    /// afterwards.
     pub fn end(&mut self) -> Leftovers {
         let mut left = Leftovers::default();
         for (held, memory) in self.table.drain() {
@@ -217,7 +218,7 @@ fn single(local: &Slices) -> Option<(&Slice, u32)> {
     slices.next().is_none().then_some((slice, length))
 }
 
-/// What makes a slice reachable, its key and the first byte's offset.
+/// The handle for a slice, its key and the first byte's offset.
 fn hold(
     slice: &Slice,
     length: u32,
@@ -235,7 +236,7 @@ fn hold(
     if windows.are_there() {
         let region = keys.region(slice.region())?;
         let (window, key) = windows.take().map_err(refused).ok()?;
-        // Arenas are registered under their own addresses.
+        // Arenas are registered at their own addresses.
         let address = slice.as_ptr() as u64;
         let bound = Bound {
             window,
@@ -252,7 +253,7 @@ fn hold(
     Some((ExposedMemory::Region(region), key, address))
 }
 
-/// Keeps a window that was bound and is no more; ends a registration.
+/// Keeps a window that is no longer bound for reuse; ends a registration.
 fn release(held: ExposedMemory, windows: &mut Windows) {
     match held {
         ExposedMemory::Window(bound) => windows.give_back(bound.window, Some(bound.key)),

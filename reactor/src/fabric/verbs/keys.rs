@@ -1,8 +1,8 @@
-//! A reactor's own copy of the keys of its memory.
+//! A reactor's cache of memory keys.
 //!
-//! Every work request names the key of the memory that it moves. The table of all keys belongs to
-//! the [`Device`], behind a lock; a reactor asks there once for every arena and remembers the
-//! answer. It need not be told of arenas that go, for their numbers are never used again.
+//! Every work request needs the key of its memory. The table of all keys belongs to the [`Device`],
+//! behind a lock; a reactor queries it once for every arena and caches the result. Dropped arenas
+//! need no notification, as their numbers are never reused.
 
 use std::sync::{Arc, Weak};
 
@@ -11,14 +11,14 @@ use millrace_mempool::RegionId;
 use super::device::Device;
 use super::sys::Region;
 
-/// The keys of one device, as one reactor knows them.
+/// The keys of one device in one reactor's cache.
 pub struct KeyCache {
     device: Arc<Device>,
     known: Known<Region>,
 }
 
 impl KeyCache {
-    /// Nothing known yet.
+    /// An empty cache.
     pub fn new(device: &Arc<Device>) -> Self {
         Self {
             device: Arc::clone(device),
@@ -26,14 +26,14 @@ impl KeyCache {
         }
     }
 
-    /// The key by which work requests name memory of this arena; none if the device does not have
-    /// it (it is gone, or refused the arena). Takes no lock for an arena that was asked for before.
+    /// The local key of this arena; none if the device does not have it (it was removed, or refused
+    /// the arena). Takes no lock for a cached arena.
     pub fn local_key(&mut self, arena: RegionId) -> Option<u32> {
         self.find(arena).map(|entry| entry.local_key)
     }
 
-    /// The registration of this arena, to bind windows to. Whoever holds it also holds a slice of
-    /// the arena, which keeps it registered anyway.
+    /// The registration of this arena, for binding windows. The caller also holds a slice of the
+    /// arena, which keeps it registered.
     pub fn region(&mut self, arena: RegionId) -> Option<Arc<Region>> {
         self.find(arena)?.region.upgrade()
     }
@@ -55,7 +55,7 @@ struct KeyEntry<R> {
     region: Weak<R>,
 }
 
-/// Entries by number. Numbers are given in order, one for each arena that was ever made.
+/// Entries by number. Numbers are sequential, one for each arena ever made.
 struct Known<R>(Vec<Option<KeyEntry<R>>>);
 
 impl<R> Default for Known<R> {

@@ -1,4 +1,4 @@
-//! Listeners: they take requests, and come back when their device does.
+//! Listeners: they accept requests, and are restored when their device returns.
 
 use std::io;
 use std::net::SocketAddr;
@@ -9,17 +9,17 @@ use super::sys::{ConnectionEventKind, ConnectionId};
 use super::token::Token;
 use crate::fabric::QueuePairLimits;
 
-/// Connection requests that may wait in the kernel.
+/// The most connection requests waiting in the kernel.
 const BACKLOG: i32 = 1024;
 
-/// Between two attempts to listen again.
+/// The interval of attempts to listen again.
 const REST: Duration = Duration::from_secs(1);
 
 pub(super) struct VerbsListener {
     /// Absent while its device is.
     manager: Option<ConnectionId>,
     token: Token,
-    /// With the port that the system chose.
+    /// With the actual port.
     pub(super) address: SocketAddr,
     pub(super) limits: QueuePairLimits,
     pub(super) hand_over: bool,
@@ -27,10 +27,10 @@ pub(super) struct VerbsListener {
 }
 
 impl VerbsListener {
-    /// Starts to listen.
+    /// Starts listening.
     ///
     /// # Errors
-    /// The address is taken, or not one of an RDMA device.
+    /// The address is in use, or not one of an RDMA device.
     pub(super) fn new(
         index: u32,
         address: SocketAddr,
@@ -40,7 +40,7 @@ impl VerbsListener {
     ) -> io::Result<Self> {
         let token = Token::Listener(index);
         let manager = bind(token, address, common)?;
-        // The connection manager has ports of its own.
+        // The connection manager has its own port space.
         let bound = manager.local_address();
         let port = bound.map_or(address.port(), |bound| bound.port());
         Ok(Self {
@@ -53,7 +53,7 @@ impl VerbsListener {
         })
     }
 
-    /// The connection manager reports something of it.
+    /// Handles an event of the connection manager.
     pub(super) fn managed(&mut self, kind: ConnectionEventKind, common: &mut Common) {
         let is_lost = matches!(
             kind,
@@ -72,7 +72,7 @@ impl VerbsListener {
         common.has_deadline(retry);
     }
 
-    /// Tries again to listen, if that is due.
+    /// Retries to listen, if that is due.
     pub(super) fn expire(&mut self, common: &mut Common) {
         let Some(retry) = self.retry else {
             return;
@@ -96,7 +96,7 @@ impl VerbsListener {
         }
     }
 
-    /// Listens no longer.
+    /// Stops listening.
     pub(super) fn stop(&mut self, common: &Common) {
         if let Some(manager) = self.manager.take() {
             let token = Token::Nobody.encode();

@@ -1,5 +1,5 @@
-//! What the connection manager and the control thread report, and our parts of devices that come
-//! and go by it.
+//! Events of the connection manager and the control thread, and adding and removing parts of
+//! devices.
 
 use std::io;
 use std::sync::Arc;
@@ -17,8 +17,8 @@ use crate::fabric::{Carrier, ControlPath, Ended, Event, Incoming, ListenerId, Te
 /// Events taken from the connection manager at once.
 const EVENTS_MAX: usize = 64;
 
-/// What ends a connection whose queue pair failed without a completion that tells why: the peer
-/// asked for what it may not (RDMAP: remote protection; devices do not say more).
+/// The end of a connection whose queue pair failed without a completion with the reason: the peer
+/// made a forbidden access (RDMAP: remote protection; devices report no more detail).
 const REMOTE_PROTECTION: Terminate = Terminate {
     layer: 0,
     kind: 1,
@@ -26,10 +26,11 @@ const REMOTE_PROTECTION: Terminate = Terminate {
 };
 
 impl Verbs {
-    /// Asks the connection manager and the control thread.
+    /// Polls the connection manager and the control thread.
     pub(super) fn look_around(&mut self, events: &mut Vec<Event>) -> usize {
         if self.is_woken {
-            // Its descriptor made the reactor's readable; while the reactor is awake nobody looks.
+            // It made the reactor's descriptor readable, which is not checked while the reactor is
+            // awake.
             self.common.reaper.clear();
             self.is_woken = false;
         }
@@ -45,7 +46,7 @@ impl Verbs {
             }
         }
         let mut managed = 0;
-        // A request may be an event at once.
+        // A request may become an event at once.
         while managed < EVENTS_MAX && events.len() < events.capacity() {
             match self.common.channel.next() {
                 Ok(Some(event)) => {
@@ -75,7 +76,7 @@ impl Verbs {
                 if !connection.is_some_and(|found| Token::decode(event.token).is(found.id)) {
                     return;
                 }
-                // What has arrived before the end comes before the end.
+                // Data that arrived before the end is reported before it.
                 if event.kind == ConnectionEventKind::Disconnected {
                     self.take_completions();
                 }
@@ -152,7 +153,7 @@ impl Verbs {
                 else {
                     return;
                 };
-                // What completions tell comes first.
+                // Completions are processed first.
                 self.take_completions();
                 self.each(|connection, _, common| {
                     let found = connection.queue_pair.as_ref();
@@ -164,7 +165,7 @@ impl Verbs {
                     }
                 });
             }
-            // Devices that are gone are looked for in any case.
+            // Removed devices are checked for in any case.
             Notice::DevicesChanged => {}
         }
     }
@@ -191,7 +192,7 @@ impl Verbs {
         }
     }
 
-    /// A completion queue is broken: its device is gone, or at its end.
+    /// A completion queue is broken: its device was removed, or is failing.
     pub(super) fn break_device_queues(&mut self, index: usize, error: &io::Error) {
         if let Some(Some(queues)) = self.device_queues.get_mut(index)
             && !std::mem::replace(&mut queues.is_broken, true)
@@ -202,8 +203,8 @@ impl Verbs {
         }
     }
 
-    /// Ends all connections of a device that is gone, and with the last of them our part of it:
-    /// the kernel waits for that.
+    /// Ends all connections of a removed device, and with the last of them our part of it: the
+    /// kernel waits for that.
     fn lose_device_queues(&mut self, index: usize) {
         let number = index as u32;
         let Some(Some(queues)) = self.device_queues.get(index) else {
@@ -227,8 +228,8 @@ impl Verbs {
         }
     }
 
-    /// Finds the device of a connection. The queue pair of one that a peer asks for is made when
-    /// the application accepts it: a request that is rejected takes nothing of the device.
+    /// Finds the device of a connection. The queue pair of a peer's request is made when the
+    /// application accepts it: a rejected request uses no resources of the device.
     pub(super) fn attach(&mut self, index: u32) {
         let Some(connection) = self.slots.at(index) else {
             return;
@@ -278,7 +279,7 @@ impl Verbs {
             .ok_or_else(|| io::Error::other(format!("the RDMA device {name} is not in use")))?;
         let queues = DeviceQueues::new(&device, &common.devices, &common.config, &common.counters)?;
         common.watch(&*queues.channel)?;
-        // Numbers of parts that are gone are used again, once nothing of them is left.
+        // Numbers of removed parts are reused, once nothing of them is left.
         let kept = &self.kept;
         let is_free = |(index, queues): (usize, &Option<DeviceQueues>)| {
             queues.is_none() && kept.iter().all(|(gone, _)| *gone as usize != index)

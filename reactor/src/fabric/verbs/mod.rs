@@ -3,11 +3,11 @@
 //!
 //! [`Devices`] holds the devices of the process, with one protection domain each, in which every
 //! arena is registered once. [`Verbs`] owns the queue pairs of one reactor, with completion queues
-//! of its own on each device, and polls them. What may block (tearing down, registering arenas,
-//! watching for devices that come and go) runs on a thread of [`Devices`].
+//! of its own on each device, and polls them. Blocking operations (destruction, registering arenas,
+//! monitoring devices) run on a thread of [`Devices`].
 //!
-//! All foreign calls stand in `sys`. What it cannot make safe is handing memory to a device: `post`
-//! says for each queue why its memory stays in place.
+//! All foreign calls are in `sys`. Passing memory to a device remains unsafe: `post` explains for
+//! each queue why its memory stays in place.
 
 mod address_lookup;
 mod arrival;

@@ -1,30 +1,30 @@
-//! Which core is near to which device, as the kernel tells in `/sys`.
+//! The distance between cores and devices, as reported in `/sys`.
 //!
-//! A machine of several sockets has a memory node for each. A device hangs on one of them: what it
-//! moves to or from memory of another node, and what a core of another node polls, crosses the
-//! link between the sockets. Three things decide what lies where:
+//! A machine of several sockets has a memory node for each. A device is attached to one of them:
+//! its transfers from or to memory of another node, and polling by a core of another node, cross
+//! the link between the sockets. Placement depends on three things:
 //!
-//! * Cores: the configuration's choice. A reactor that is far from a device works, and slower;
-//!   that is said once.
+//! * Cores: selected by the configuration. A reactor that is far from a device works, but slower;
+//!   this is logged once.
 //! * Memory: an arena's pages come from the node of the thread that maps it, which faults them all
-//!   in at once (first touch). Pools that a reactor makes on its own pinned thread are near to its
-//!   core; arenas that another thread adds later are near to that thread. Memory policies of the
-//!   process (`numactl`) go before both.
+//!   in at once (first touch). Pools that a reactor makes on its own pinned thread are near its
+//!   core; arenas that another thread adds later are near that thread. Memory policies of the
+//!   process (`numactl`) override both.
 //! * Interrupts: a completion queue wakes its reader through one of the device's vectors, whose
 //!   order drivers give to the cores of the device's own node first ([`vector`]).
 
 use std::fs;
 use std::path::Path;
 
-/// Where the kernel tells of its memory nodes.
+/// The path of the kernel's memory nodes.
 const NODES: &str = "/sys/devices/system/node";
 
-/// The memory node of a core; none where the kernel does not tell.
+/// The memory node of a core; none if the kernel does not report it.
 pub fn node_of_core(core: usize) -> Option<u32> {
     node_in(Path::new(NODES), core)
 }
 
-/// The cores of a memory node, in order; none where the kernel does not tell.
+/// The cores of a memory node, in order; none if the kernel does not report them.
 pub fn cores_of_node(node: u32) -> Vec<usize> {
     cores_in(Path::new(NODES), node)
 }
@@ -42,9 +42,9 @@ fn cores_in(nodes: &Path, node: u32) -> Vec<usize> {
     list(&text).collect()
 }
 
-/// The numbers of a list such as `0-3,8`. What is no list has none.
+/// The numbers of a list such as `0-3,8`. An invalid list has none.
 fn list(text: &str) -> impl Iterator<Item = usize> {
-    /// More than Linux knows of cores or nodes.
+    /// More than the limit of cores or nodes in Linux.
     const MOST: usize = 1 << 16;
     text.trim().split(',').flat_map(|part| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
@@ -56,7 +56,7 @@ fn list(text: &str) -> impl Iterator<Item = usize> {
 }
 
 /// The completion vector for a reactor: of `vectors`, the one whose interrupt is likely to be on
-/// its own core, or else the one that it wishes. `near` are the cores of the device's node.
+/// its own core, or else the requested one. `near` are the cores of the device's node.
 pub fn vector(core: Option<usize>, near: &[usize], wish: usize, vectors: u32) -> u32 {
     let vectors = usize::try_from(vectors).unwrap_or(1).max(1);
     let place = core.and_then(|core| near.iter().position(|&other| other == core));
@@ -100,7 +100,7 @@ mod tests {
         let near = [4, 5, 6, 7];
         assert_eq!(vector(Some(6), &near, 0, 8), 2);
         assert_eq!(vector(Some(7), &near, 0, 2), 1);
-        // Far away, or not pinned: as wished.
+        // Far away, or not pinned: as requested.
         assert_eq!(vector(Some(1), &near, 9, 8), 1);
         assert_eq!(vector(None, &near, 3, 8), 3);
         assert_eq!(vector(Some(4), &[], 3, 0), 0);

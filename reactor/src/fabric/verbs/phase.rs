@@ -1,47 +1,47 @@
-//! Where a connection stands, until when, and why it ends.
+//! The phase of a connection, its deadline, and its end reason.
 
 use std::time::Instant;
 
 use super::config::VerbsConfig;
 use crate::fabric::Ended;
 
-/// The phases of a connection. It only ever moves down this list.
+/// The phases of a connection. It only moves down this list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum VerbsPhase {
-    /// The peer's address is looked for.
+    /// Resolving the peer's address.
     Resolving,
-    /// The way to it is looked for.
+    /// Resolving the route.
     Routing,
-    /// The peer was asked.
+    /// Waiting for the peer's answer.
     Connecting,
-    /// The application was asked.
+    /// Waiting for the application's decision.
     Deciding,
-    /// The application has accepted; the peer's confirmation is awaited.
+    /// The application has accepted; waiting for the peer's confirmation.
     Accepting,
-    /// Messages flow.
+    /// Messages are exchanged.
     Running,
-    /// What is posted leaves.
+    /// Sending posted work.
     Closing,
-    /// The peer was told, and its end is awaited.
+    /// Waiting for the peer's end.
     Disconnecting,
-    /// The queue pair is in error: what it had is flushed.
+    /// The queue pair is in error: its work is being flushed.
     Draining,
     /// The queue pair is being destroyed.
     Destroying,
-    /// Only events are left.
+    /// Only events remain.
     Ended,
 }
 
-/// What a deadline that has passed asks for.
+/// The action at a deadline.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Late {
     /// The connection ends.
     Fail(Ended),
-    /// What the device has not given back by now is given up with the queue pair.
+    /// The queue pair is destroyed without the remaining completions.
     Destroy,
 }
 
-/// A connection's way through the phases.
+/// The phase and deadline of a connection.
 #[derive(Debug)]
 pub(super) struct Course {
     phase: VerbsPhase,
@@ -60,12 +60,12 @@ impl Course {
         }
     }
 
-    /// Of the side that asks. One deadline holds until the peer has answered.
+    /// On the connecting side. One deadline applies until the peer has answered.
     pub(super) fn connecting(now: Instant, config: &VerbsConfig) -> Self {
         Self::new(VerbsPhase::Resolving, now + config.connect_wait)
     }
 
-    /// Of the side that is asked.
+    /// On the accepting side.
     pub(super) fn deciding(now: Instant, config: &VerbsConfig) -> Self {
         Self::new(VerbsPhase::Deciding, now + config.decide_wait)
     }
@@ -78,7 +78,7 @@ impl Course {
         self.deadline
     }
 
-    /// Why it ends, once it does.
+    /// Why it ends, if it does.
     pub(super) fn reason(&self) -> Option<&Ended> {
         self.reason.as_ref()
     }
@@ -93,12 +93,12 @@ impl Course {
         self.phase <= VerbsPhase::Running
     }
 
-    /// Whether the device may be given send requests.
+    /// Whether send requests may be passed to the device.
     pub(super) fn sends(&self) -> bool {
         matches!(self.phase, VerbsPhase::Running | VerbsPhase::Closing)
     }
 
-    /// Whether it is on its way out.
+    /// Whether it is ending.
     pub(super) fn is_ending(&self) -> bool {
         self.phase >= VerbsPhase::Draining
     }
@@ -116,7 +116,7 @@ impl Course {
         self.step(VerbsPhase::Resolving, VerbsPhase::Routing)
     }
 
-    /// The way is known, and the peer was asked.
+    /// The route is known, and the request was sent.
     pub(super) fn asked(&mut self) -> bool {
         self.step(VerbsPhase::Routing, VerbsPhase::Connecting)
     }
@@ -130,7 +130,7 @@ impl Course {
         moves
     }
 
-    /// The peer has confirmed, or shown it by a message. True the first time.
+    /// The peer has confirmed, explicitly or by a message. True the first time.
     pub(super) fn established(&mut self) -> bool {
         let moves = self.step(VerbsPhase::Connecting, VerbsPhase::Running)
             || self.step(VerbsPhase::Accepting, VerbsPhase::Running);
@@ -141,7 +141,7 @@ impl Course {
         moves
     }
 
-    /// The application closes: true if what is posted is to leave first, or else it ends now.
+    /// The application closes: true if posted work is to be sent first, or else it ends now.
     pub(super) fn close(&mut self, now: Instant, config: &VerbsConfig) -> bool {
         let moves = self.step(VerbsPhase::Running, VerbsPhase::Closing);
         if moves {
@@ -151,13 +151,13 @@ impl Course {
         moves
     }
 
-    /// All that was posted has left.
+    /// All posted work was sent.
     pub(super) fn told_peer(&mut self) -> bool {
         self.step(VerbsPhase::Closing, VerbsPhase::Disconnecting)
     }
 
-    /// It ends, and the queue pair is put into error. True the first time. That the peer is gone
-    /// may be learned before the cause is; a cause then takes its place.
+    /// It ends, and the queue pair is put into error. True the first time. The peer's end may be
+    /// known before its cause; a cause then replaces it.
     pub(super) fn fail(&mut self, reason: Ended, now: Instant, config: &VerbsConfig) -> bool {
         if self.phase < VerbsPhase::Ended && matches!(self.reason, None | Some(Ended::Peer)) {
             self.reason = Some(reason);
@@ -170,7 +170,7 @@ impl Course {
         moves
     }
 
-    /// Nothing is to be waited for any more, and the queue pair goes to be destroyed.
+    /// There is nothing to wait for any more, and the queue pair is to be destroyed.
     pub(super) fn destroying(&mut self) -> bool {
         let moves = self.step(VerbsPhase::Draining, VerbsPhase::Destroying);
         if moves {
@@ -179,12 +179,12 @@ impl Course {
         moves
     }
 
-    /// The queue pair is no more.
+    /// The queue pair is destroyed.
     pub(super) fn ended(&mut self) -> bool {
         self.step(VerbsPhase::Destroying, VerbsPhase::Ended)
     }
 
-    /// What is due at `now`.
+    /// The action due at `now`.
     pub(super) fn late(&self, now: Instant) -> Option<Late> {
         self.deadline.filter(|&deadline| deadline <= now)?;
         Some(match self.phase {
@@ -275,8 +275,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever happens in whatever order: a connection only moves on, ends at most once in
-        /// each way, and has a deadline wherever it waits for anyone but the device.
+        /// In any order of events: a connection only moves forward, ends at most once in each way,
+        /// and has a deadline whenever it waits for anything but the device.
         #[test]
         fn a_connection_only_moves_on(steps in prop::collection::vec(0_u8..11, 0..60)) {
             let (now, config) = (Instant::now(), VerbsConfig::default());

@@ -1,4 +1,4 @@
-//! Polling: completions, deadlines, and reports. `manage` asks the others.
+//! Polling: completions, deadlines, and reports. `manage` polls the others.
 
 use std::time::Instant;
 
@@ -10,14 +10,14 @@ use super::sys::{Completion, CompletionBatch};
 use crate::fabric::service::ServiceUse;
 use crate::fabric::{Event, QueuePairId};
 
-/// Turns after which the connection manager is asked, even if the time that the caller gives does
-/// not move: a clock may stand still, as those of tests do.
+/// Turns after which the connection manager is polled even if the caller's time does not advance,
+/// as with clocks of tests.
 const POLLS_MAX: u32 = 4096;
 
 /// Batches of completions taken from one queue at once.
 const BATCHES_MAX: usize = 16;
 
-/// Room for events that a caller without any gets.
+/// Capacity for events if the caller provides none.
 const REPORT_ROOM: usize = 256;
 
 impl Verbs {
@@ -90,7 +90,7 @@ impl Verbs {
             return;
         }
         let Some(connection) = self.slots.named(name) else {
-            // Of a queue pair that is destroyed.
+            // Of a destroyed queue pair.
             return;
         };
         match name.queue {
@@ -126,8 +126,8 @@ impl Verbs {
         }
     }
 
-    /// Something has changed with a connection: it is reported of in this turn, and looked at in
-    /// the next flush if it has something to send.
+    /// Records a change of a connection: it is reported in this turn, and processed in the next
+    /// flush if it has something to send.
     pub(super) fn stir(&mut self, index: u32) {
         let Some(connection) = self.slots.at(index) else {
             return;
@@ -142,7 +142,7 @@ impl Verbs {
         }
     }
 
-    /// Does something with every connection.
+    /// Applies a function to every connection.
     pub(super) fn each(
         &mut self,
         mut act: impl FnMut(&mut VerbsConnection, Option<&mut DeviceQueues>, &mut super::common::Common),
@@ -162,7 +162,7 @@ impl Verbs {
         }
     }
 
-    /// Acts on deadlines and finds the next one.
+    /// Handles deadlines and finds the next one.
     fn expire(&mut self) {
         self.common.earliest = None;
         let now = self.common.now;
@@ -190,7 +190,7 @@ impl Verbs {
         }
     }
 
-    /// Reports of the connections that have something to report.
+    /// Reports the events of connections.
     fn report(&mut self, events: &mut Vec<Event>) -> usize {
         let mut work = 0;
         self.active.begin(events.capacity() - events.len());
@@ -210,7 +210,7 @@ impl Verbs {
         work
     }
 
-    /// Whether it has more to report.
+    /// Returns whether it has more to report.
     fn report_of(&mut self, id: QueuePairId, events: &mut Vec<Event>, most: usize) -> bool {
         let Self {
             slots,
@@ -235,7 +235,7 @@ impl Verbs {
 
     /// Before the reactor sleeps: false if there is work.
     pub(super) fn arm_all(&mut self) -> bool {
-        // From now on the descriptors tell; what came before is found by looking once more.
+        // From now on the descriptors report; earlier events are found by one more poll.
         for queues in self.device_queues.iter().flatten() {
             queues.channel.take_events();
             for queue in 0..queues.queues() {
@@ -245,15 +245,15 @@ impl Verbs {
         }
         self.common.counters.armed.add(1);
         self.is_woken = true;
-        // After the sleep the connection manager is asked at once.
+        // After the sleep the connection manager is polled at once.
         self.asked = None;
         self.take_completions() == 0 && self.active.is_empty() && self.dirty.is_empty()
     }
 
-    /// Sends what can be sent.
+    /// Sends all pending work.
     pub(super) fn flush_all(&mut self) -> usize {
         let mut work = 0;
-        // Receives may be put back by connections that have nothing to flush any more.
+        // Receives may be posted again by connections with nothing else to flush.
         for queues in self.device_queues.iter_mut().flatten() {
             work += queues.flush_shared(&mut self.common);
         }
@@ -279,12 +279,12 @@ impl Verbs {
             }
         }
         dirty.clear();
-        // Nobody is made dirty by being flushed.
+        // Flushing does not mark connections dirty.
         self.dirty = dirty;
         work
     }
 
-    /// The connection will be looked at in the next flush.
+    /// Schedules the connection for the next flush.
     pub(super) fn touch(&mut self, index: u32) {
         if let Some(connection) = self.slots.at(index)
             && !connection.is_dirty

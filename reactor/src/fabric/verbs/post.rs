@@ -1,4 +1,4 @@
-//! Handing a connection's work to its device.
+//! Passing a connection's work to its device.
 
 use arrayvec::ArrayVec;
 
@@ -12,11 +12,11 @@ use super::send_queue::{Handed, Hold, Work};
 use super::sys::{PostFailed, Range, Region, SendKind, SendRequest};
 use crate::fabric::{Ended, Operation, SLICES_MAX};
 
-/// Local memory of one request, as the device knows it.
+/// Local memory of one request, in the device's form.
 type Ranges = ArrayVec<Range, SLICES_MAX>;
 
 impl VerbsConnection {
-    /// Hands over all that the device takes now. Returns the amount of work done.
+    /// Passes all work that the device accepts now. Returns the amount of work done.
     pub(super) fn flush(&mut self, queues: &mut DeviceQueues, common: &mut Common) -> usize {
         let mut work = 0;
         if !self.course.is_ending() {
@@ -28,7 +28,7 @@ impl VerbsConnection {
         work
     }
 
-    /// Hands receives over.
+    /// Passes receives.
     pub(super) fn flush_receives(
         &mut self,
         queues: &mut DeviceQueues,
@@ -56,8 +56,8 @@ impl VerbsConnection {
                 break;
             }
             common.counters.receive_doorbells.add(1);
-            // SAFETY: `self.receive` owns the buffers of the list. It gives one back when the
-            // device has completed it, and the rest in `end`, after the queue pair is destroyed.
+            // SAFETY: `self.receive` owns the buffers of the list. It releases one when the device
+            // has completed it, and the rest in `end`, after the queue pair is destroyed.
             let posted = unsafe { queue_pair.post_receive(list) };
             if let Err(PostFailed { posted, error }) = posted {
                 list.clear();
@@ -104,7 +104,7 @@ impl VerbsConnection {
                 work += count;
             }
             if is_broken {
-                // Nothing of the list has left.
+                // Nothing of the list was passed.
                 common.sends.clear();
                 self.send.not_handed(first);
                 self.fail(Ended::Network(std::io::ErrorKind::Unsupported), common);
@@ -122,7 +122,7 @@ impl VerbsConnection {
     }
 }
 
-/// What it takes to put device requests into a list.
+/// The resources for adding device requests to a list.
 struct Hands<'a> {
     name: RequestName,
     inline_max: u64,
@@ -133,7 +133,7 @@ struct Hands<'a> {
 }
 
 impl Hands<'_> {
-    /// Puts one request into the list. False if the device cannot take part.
+    /// Adds one request to the list. False if the device does not have its memory.
     fn push(&mut self, handed: &Handed<'_>) -> bool {
         let mut solicited = false;
         let at = |remote: &crate::fabric::RemoteAddress| {
@@ -159,7 +159,7 @@ impl Hands<'_> {
                     let (key, address) = at(remote);
                     SendKind::Read { key, address }
                 }
-                // The send queue ends these itself.
+                // The send queue handles these itself.
                 Operation::ReadMore => return false,
             },
             Work::Bind(slot) => match self.exposures.binding(*slot) {
@@ -199,7 +199,7 @@ impl Hands<'_> {
         true
     }
 
-    /// The memory of a request, and its bytes.
+    /// The memory of a request, and its length.
     fn ranges(&mut self, handed: &Handed<'_>, is_read: bool) -> Option<(Ranges, u64)> {
         let mut ranges = Ranges::new();
         let mut bytes = 0;
@@ -221,7 +221,7 @@ impl Hands<'_> {
 }
 
 impl DeviceQueues {
-    /// Hands receives of the shared queue over. Returns the amount of work done.
+    /// Passes receives of the shared queue. Returns the amount of work done.
     pub(super) fn flush_shared(&mut self, common: &mut Common) -> usize {
         let Some(shared) = &mut self.shared else {
             return 0;
@@ -246,9 +246,9 @@ impl DeviceQueues {
                 break;
             }
             common.counters.receive_doorbells.add(1);
-            // SAFETY: `shared` owns the buffers of the list. It gives one back when the device has
-            // completed it, and the rest when the device queues are taken apart, as what the
-            // provider keeps until the control thread has destroyed the queue.
+            // SAFETY: `shared` owns the buffers of the list. It releases one when the device has
+            // completed it, and the rest when the device queues are taken apart: the provider keeps
+            // them until the control thread has destroyed the queue.
             if unsafe { shared.queue().post(list) }.is_err() {
                 // Only a broken device refuses: its connections end by their own events.
                 list.clear();

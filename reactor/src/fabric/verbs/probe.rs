@@ -1,15 +1,15 @@
-//! Looking at devices without using them.
+//! Queries of devices without using them.
 
 use super::device::windows_hold;
 use super::devices::DevicesError;
 use super::report::{DeviceReport, Features, PortReport};
 use super::sys::{self, DeviceContext};
 
-/// Most entries of a port's table of addresses that are looked at.
+/// The most entries of a port's address table that are read.
 const ADDRESSES_MAX: u32 = 256;
 
-/// Looks what devices there are, without using them: nothing is registered, and what is opened is
-/// closed again. Devices that do not open are left out, unless none does.
+/// Queries the existing devices, without using them: nothing is registered, and opened devices are
+/// closed again. Devices that do not open are skipped, unless none does.
 ///
 /// # Errors
 /// [`DevicesError`].
@@ -34,7 +34,7 @@ pub fn survey() -> Result<Vec<DeviceReport>, DevicesError> {
     Ok(reports)
 }
 
-/// What an open device tells of itself.
+/// The properties of an open device.
 pub(super) fn describe(context: &DeviceContext) -> DeviceReport {
     let attributes = context.attributes();
     DeviceReport {
@@ -62,7 +62,7 @@ pub(super) fn describe(context: &DeviceContext) -> DeviceReport {
     }
 }
 
-/// None if the device is going just now.
+/// None if the device is being removed.
 fn port(context: &DeviceContext, number: u8) -> Option<PortReport> {
     let port = context.port(number).ok()?;
     let gids =
@@ -81,8 +81,8 @@ mod tests {
     use super::*;
     use millrace_mempool::{HugepagePolicy, Registry};
 
-    /// Where there is a device, opening and looking agree on it; where there is none, both say so
-    /// and how to get one.
+    /// With a device, opening and querying agree on it; without, both report that and how to get
+    /// one.
     #[test]
     fn opening_and_looking_agree() {
         let registry = Registry::new(HugepagePolicy::Off);

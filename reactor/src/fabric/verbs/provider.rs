@@ -1,4 +1,4 @@
-//! The provider: what the application asks for.
+//! The provider: requests of the application.
 
 use std::io;
 use std::net::SocketAddr;
@@ -26,48 +26,48 @@ use crate::fabric::{
     PostError, QueuePairId, QueuePairLimits, ReadDepths,
 };
 
-/// Waits for the control thread at the end of a provider, and how long each lasts at most.
+/// Waits for the control thread at the end of a provider, and the timeout of each.
 const WAITS_MAX: u32 = 100;
 const WAIT: Duration = Duration::from_millis(100);
 
 /// The queue pairs of one reactor on the devices of the machine.
 ///
 /// The depths of a queue pair's queues are fixed when it is made, at the listener's or connector's
-/// limits: [`ControlPath::deepen_receives`] does nothing for connections that are there already,
-/// whose further receives are refused as [`PostError::Full`]. The queue pair of a connection request
-/// is made by [`ControlPath::accept`]; a request that is rejected takes nothing of the device. One
-/// key covers one slice.
+/// limits: [`ControlPath::deepen_receives`] has no effect on existing connections, whose further
+/// receives are refused as [`PostError::Full`]. The queue pair of a connection request is made by
+/// [`ControlPath::accept`]; a rejected request uses no resources of the device. One key covers one
+/// slice.
 ///
 /// # Scope of keys
 ///
-/// The key of an exposure that is a memory window of type 2 holds on its queue pair only. Where an
+/// The key of an exposure that is a memory window of type 2 is valid on its queue pair only. If an
 /// exposure is a registration, because the device has no such windows or does not check their
-/// bounds, its key holds for every connection of the device: all queue pairs are in one protection
-/// domain, since a domain for each would take a registration of every arena for each connection.
-/// Such a key lives from the reply that names it to RDMA_DONE, remote invalidation, the deadline of
-/// the exposure or the end of the connection, and is guarded by its own bits and, except on iWARP, by
-/// 41 random bits of address. An iWARP adapter's sinks of RDMA Reads have such keys too, for one
-/// Read each.
+/// bounds, its key is valid for every connection of the device: all queue pairs are in one
+/// protection domain, since a domain for each would require a registration of every arena for each
+/// connection. Such a key lives from the reply that contains it to RDMA_DONE, remote invalidation,
+/// the deadline of the exposure or the end of the connection, and is protected by its own bits and,
+/// except on iWARP, by 41 random bits of address. An iWARP adapter's sinks of RDMA Reads have such
+/// keys too, for one Read each.
 pub struct Verbs {
     pub(super) slots: VerbsSlots,
     pub(super) listeners: Vec<Option<VerbsListener>>,
-    /// Our parts of devices. Connections know theirs by number.
+    /// Our parts of devices. Connections have the number of theirs.
     pub(super) device_queues: Vec<Option<DeviceQueues>>,
-    /// Receives of parts that are being taken apart, by their number.
+    /// Receives of parts being taken apart, by their number.
     pub(super) kept: Vec<(u32, Kept)>,
-    /// Connections to report of.
+    /// Connections with events.
     pub(super) active: ServiceQueue,
-    /// Connections that may have something to send.
+    /// Connections that may have work to send.
     pub(super) dirty: Vec<u32>,
-    /// When the connection manager was asked last.
+    /// When the connection manager was last polled.
     pub(super) asked: Option<Instant>,
     /// Turns since then.
     pub(super) polls: u32,
     /// The reactor has slept, or is about to.
     pub(super) is_woken: bool,
-    /// The connection manager has failed, and that was said.
+    /// The connection manager has failed, and this was logged.
     pub(super) is_manager_lost: bool,
-    // Last: the control thread outlasts all handles.
+    // Last: the control thread outlives all handles.
     pub(super) common: Common,
 }
 
@@ -82,7 +82,7 @@ impl Verbs {
             listeners: Vec::new(),
             device_queues: Vec::new(),
             kept: Vec::new(),
-            // Data moves without us, so only events count.
+            // Data moves without the processor, so only events count.
             active: ServiceQueue::new(isize::MAX.cast_unsigned()),
             dirty: Vec::new(),
             asked: None,
@@ -93,7 +93,7 @@ impl Verbs {
         })
     }
 
-    /// What this provider does, in numbers.
+    /// The counters of this provider.
     #[must_use]
     pub fn counters(&self) -> Arc<VerbsCounters> {
         Arc::clone(&self.common.counters)
@@ -106,7 +106,7 @@ impl Verbs {
         Ok(())
     }
 
-    /// Takes a connection request in, and asks the application.
+    /// Adds a connection request, and reports it to the application.
     pub(super) fn respond(
         &mut self,
         mut arrival: Arrival,
@@ -159,7 +159,7 @@ impl Verbs {
         Ok(())
     }
 
-    /// Does something with a connection and our part of its device.
+    /// Applies a function to a connection and our part of its device.
     pub(super) fn with<T>(
         &mut self,
         id: QueuePairId,
@@ -314,14 +314,14 @@ impl ControlPath for Verbs {
         self.stir(queue_pair.index);
     }
 
-    /// Queues of devices keep the depth that they were made with.
+    /// Queues of devices keep their initial depth.
     fn deepen_receives(&mut self, _: QueuePairId, _: u32) {}
 
     fn limit_reads(&mut self, queue_pair: QueuePairId, reads: u16) {
         self.with(queue_pair, |connection, _, _| {
             connection.send.limit_reads(reads);
         });
-        // Reads that waited may go, or end.
+        // Waiting Reads may be sent, or end.
         if self.slots.get(queue_pair).is_some() {
             self.touch(queue_pair.index);
         }
@@ -346,7 +346,7 @@ impl ControlPath for Verbs {
 }
 
 impl Drop for Verbs {
-    /// Destroys what there is before the memory that it may touch is let go of.
+    /// Destroys all handles before the memory that the device may access is released.
     fn drop(&mut self) {
         for listener in self.listeners.iter_mut().flatten() {
             listener.stop(&self.common);

@@ -1,8 +1,8 @@
-//! Talking to the control thread: what is to be destroyed there, and what it tells.
+//! Communication with the control thread: handles to destroy, and its notices.
 //!
 //! Destroying a queue pair or a registration is a system call that may take milliseconds, so
-//! reactors send their handles away. The note that it is done comes back, for only then may the
-//! memory that the device could have touched be used for something else.
+//! reactors send the handles to the control thread. A notice reports completion; only then may
+//! memory that the device could have accessed be reused.
 
 use std::collections::VecDeque;
 use std::io;
@@ -44,40 +44,40 @@ impl AsFd for Bell {
     }
 }
 
-/// What the control thread tells a provider.
+/// A notice of the control thread to a provider.
 #[derive(Clone, Debug)]
 pub enum Notice {
-    /// What was sent with this token is destroyed.
+    /// The object sent with this token is destroyed.
     Destroyed(u64),
-    /// A queue pair is in error for a reason that no completion tells. All providers are told;
-    /// the one that owns it ends its connection.
+    /// A queue pair is in error without a completion with the reason. All providers are notified;
+    /// its owner ends its connection.
     QueuePairFailed {
-        /// The device, as long as it is there.
+        /// The device, while it exists.
         device: Weak<Device>,
         /// The queue pair's number on it.
         number: u32,
-        /// The library's words.
+        /// The library's text.
         reason: &'static str,
     },
-    /// A device is gone ([`Device::is_gone`]), or one has come.
+    /// A device was removed ([`Device::is_gone`]), or one was added.
     DevicesChanged,
 }
 
-/// What reactors ask of the control thread.
+/// A command of a reactor to the control thread.
 pub(super) enum Command {
-    /// Drop this, and say so.
+    /// Drop this, and report it.
     Destroy {
         remains: Box<dyn Send>,
         token: u64,
         to: Recipient,
     },
-    /// Tell this one of all that concerns everybody.
+    /// Notify this recipient of general events.
     Tell(Recipient),
     /// The last user is gone.
     Stop,
 }
 
-/// Where notices of one provider go.
+/// The destination of one provider's notices.
 #[derive(Clone)]
 pub(super) struct Recipient {
     notices: Sender<Notice>,
@@ -85,7 +85,7 @@ pub(super) struct Recipient {
 }
 
 impl Recipient {
-    /// Gives the notice back if there is no room now. A provider that is gone needs none.
+    /// Returns the notice if there is no space now. A dropped provider needs none.
     fn tell(&self, notice: Notice) -> Result<(), Notice> {
         match self.notices.try_send(notice) {
             Err(TrySendError::Full(notice)) => Err(notice),
@@ -102,7 +102,7 @@ impl Recipient {
     }
 }
 
-/// The line to the control thread. It outlasts the thread, and then drops what it is given.
+/// The channel to the control thread. It outlives the thread, and then drops what is sent.
 #[derive(Clone)]
 pub(super) struct ControlThreadSender {
     commands: Sender<Command>,
@@ -110,8 +110,7 @@ pub(super) struct ControlThreadSender {
 }
 
 impl ControlThreadSender {
-    /// A line, and its other end. It has no bound of its own: what it holds are handles that exist
-    /// anyway, each at most once.
+    /// A channel and its receiver. It is unbounded: it holds existing handles, each at most once.
     pub(super) fn new() -> io::Result<(Self, Receiver<Command>, Arc<Bell>)> {
         let (commands, receiver) = crossbeam_channel::unbounded();
         let bell = Bell::new()?;
@@ -123,14 +122,14 @@ impl ControlThreadSender {
     }
 
     pub(super) fn send(&self, command: Command) {
-        // Without the thread the command is dropped here, and what it holds with it.
+        // Without the thread the command is dropped here, with its content.
         if self.commands.send(command).is_ok() {
             self.bell.ring();
         }
     }
 }
 
-/// One provider's door to the control thread.
+/// One provider's connection to the control thread.
 pub struct Reaper {
     line: ControlThreadSender,
     me: Recipient,
@@ -138,7 +137,7 @@ pub struct Reaper {
 }
 
 impl Reaper {
-    /// A door with room for `room` notices that were not taken yet.
+    /// With space for `room` unread notices.
     pub(super) fn new(line: &ControlThreadSender, room: usize) -> io::Result<Self> {
         let (sender, notices) = crossbeam_channel::bounded(room.max(1));
         let me = Recipient {
@@ -153,8 +152,8 @@ impl Reaper {
         })
     }
 
-    /// Drops `remains` on the control thread (a tuple's or structure's fields in their order);
-    /// [`Notice::Destroyed`] with the token says when that is done.
+    /// Drops `remains` on the control thread (fields of a tuple or structure in order);
+    /// [`Notice::Destroyed`] with the token reports completion.
     pub fn destroy(&self, remains: Box<dyn Send>, token: u64) {
         self.line.send(Command::Destroy {
             remains,
@@ -174,11 +173,11 @@ impl Reaper {
         self.me.bell.as_fd().as_raw_fd()
     }
 
-    /// Waits for a notice, at most so long, and clears.
+    /// Waits for a notice, with a timeout, and clears.
     pub fn wait(&self, timeout: Duration) {
         let timeout = Timespec::try_from(timeout).ok();
         let mut descriptors = [PollFd::new(&self.me.bell, PollFlags::IN)];
-        // However it ends, the caller looks again.
+        // However it ends, the caller checks again.
         let _ = poll(&mut descriptors, timeout.as_ref());
         self.clear();
     }
@@ -196,7 +195,7 @@ impl AsFd for Reaper {
     }
 }
 
-/// The control thread's notices that wait for room, in order.
+/// The control thread's notices that wait for space, in order.
 #[derive(Default)]
 pub(super) struct Outbox {
     recipients: Vec<Recipient>,
@@ -204,17 +203,17 @@ pub(super) struct Outbox {
 }
 
 impl Outbox {
-    /// Tells this one of all that concerns everybody, from here on.
+    /// Adds a recipient of general events.
     pub(super) fn add(&mut self, recipient: Recipient) {
-        // Ourselves alone: its provider is gone.
+        // The only other reference is gone: its provider is dropped.
         self.recipients
             .retain(|known| Arc::strong_count(&known.bell) > 1);
         self.recipients.push(recipient);
     }
 
-    /// Tells one provider, now or when it has room.
+    /// Notifies one provider, now or when it has space.
     pub(super) fn tell(&mut self, to: &Recipient, notice: Notice) {
-        // Not past what waits already.
+        // Not before earlier waiting ones.
         let is_first = !self.waiting.iter().any(|(other, _)| other.is(to));
         let left = if is_first {
             to.tell(notice).err()
@@ -224,22 +223,22 @@ impl Outbox {
         self.waiting.extend(left.map(|notice| (to.clone(), notice)));
     }
 
-    /// Tells all providers that have room. The others find it out by other ways: they look at
-    /// their devices, and at their connections' completions.
+    /// Notifies all providers with space. The others detect the change in other ways: they check
+    /// their devices, and their connections' completions.
     pub(super) fn tell_all(&self, notice: &Notice) {
         for recipient in &self.recipients {
             let _ = recipient.tell(notice.clone());
         }
     }
 
-    /// Tries again what had no room.
+    /// Retries waiting notices.
     pub(super) fn retry(&mut self) {
         for (to, notice) in std::mem::take(&mut self.waiting) {
             self.tell(&to, notice);
         }
     }
 
-    /// Whether something had no room.
+    /// Whether notices wait.
     pub(super) fn is_waiting(&self) -> bool {
         !self.waiting.is_empty()
     }

@@ -1,26 +1,26 @@
-//! The receives of a connection: posted by the application, with the device, and filled.
+//! The receives of a connection: posted by the application, passed to the device, and filled.
 
 use std::collections::VecDeque;
 
 use millrace_mempool::Buffer;
 
-/// A receive that was filled.
+/// A filled receive.
 #[derive(Debug)]
 pub(super) struct Filled {
     pub(super) buffer: Buffer,
     /// Bytes that arrived.
     pub(super) length: u32,
-    /// The key of ours that the message invalidated.
+    /// Our key that the message invalidated.
     pub(super) invalidated: Option<u32>,
 }
 
-/// The receive queue of one connection's own. Its receives are numbered from 0 on and filled in
+/// The receive queue of a single connection. Its receives are numbered from 0 on and filled in
 /// order.
 pub(super) struct ReceiveQueue {
     depth: usize,
-    /// With the device, the first of them, then those that it has not yet.
+    /// Those passed to the device first, then the others.
     posted: VecDeque<Buffer>,
-    /// How many the device has.
+    /// The number passed to the device.
     handed: usize,
     /// The number of the oldest.
     first: u64,
@@ -36,27 +36,26 @@ impl ReceiveQueue {
         }
     }
 
-    /// The device allows so many.
+    /// Sets the device's limit.
     pub(super) fn bound(&mut self, depth: u32) {
         self.depth = self.depth.min(depth as usize);
     }
 
-    /// Receives that there may be.
+    /// The most receives.
     pub(super) fn depth(&self) -> usize {
         self.depth
     }
 
-    /// The oldest receive that the device does not have. For a shared queue, that has it from now
-    /// on.
+    /// The oldest receive not passed to the device. For a shared queue, which takes it over.
     pub(super) fn take_waiting(&mut self) -> Option<Buffer> {
         debug_assert_eq!(self.handed, 0, "receives are its own or shared");
         self.posted.pop_front()
     }
 
-    /// Takes a receive.
+    /// Adds a receive.
     ///
     /// # Errors
-    /// There is no room; the buffer comes back.
+    /// There is no space; the buffer is returned.
     pub(super) fn post(&mut self, buffer: Buffer) -> Result<(), Buffer> {
         if self.posted.len() >= self.depth {
             return Err(buffer);
@@ -65,13 +64,13 @@ impl ReceiveQueue {
         Ok(())
     }
 
-    /// Whether something waits to be handed over.
+    /// Whether receives wait to be passed to the device.
     pub(super) fn has_waiting(&self) -> bool {
         self.handed < self.posted.len()
     }
 
-    /// Hands receives over to the device, at most `most`: each is given to `hand` with its number,
-    /// which says whether it could take it. Returns how many it took.
+    /// Passes at most `most` receives to the device: each is passed to `hand` with its number,
+    /// which returns whether it was accepted. Returns the number accepted.
     pub(super) fn hand_over(
         &mut self,
         most: usize,
@@ -90,18 +89,18 @@ impl ReceiveQueue {
         taken
     }
 
-    /// The device did not take the last `count` receives that were handed over.
+    /// The device did not accept the last `count` receives passed.
     pub(super) fn not_handed(&mut self, count: usize) {
         self.handed -= count;
     }
 
-    /// Receives that the device has.
+    /// Receives held by the device.
     pub(super) fn outstanding(&self) -> usize {
         self.handed
     }
 
-    /// The device is done with a receive: the oldest one, of whose number the bits in `mask` are
-    /// known. `None` if that is not its number.
+    /// The device has completed a receive: the oldest one, of whose number the bits in `mask` are
+    /// given. `None` if that is not its number.
     pub(super) fn complete(&mut self, number: u64, mask: u64) -> Option<Buffer> {
         if self.handed == 0 || number != self.first & mask {
             return None;
@@ -111,7 +110,7 @@ impl ReceiveQueue {
         self.posted.pop_front()
     }
 
-    /// The device has given everything up.
+    /// The device has released everything.
     pub(super) fn end(&mut self) {
         self.posted.clear();
         self.handed = 0;
@@ -119,21 +118,21 @@ impl ReceiveQueue {
     }
 }
 
-/// What one connection has brought to a shared receive queue, and its like of all connections
-/// that are gone.
+/// The receives that one connection has added to a shared receive queue, minus messages.
 ///
-/// Whoever takes a message out must have brought a receive before; else, and where a receive is
-/// flushed, its buffer goes back into the queue. What a connection leaves behind unused is surplus,
-/// and stands for receives that others need not bring.
+/// A connection that consumes a message must have added a receive before; otherwise, and for a
+/// flushed receive, the buffer is returned to the queue. Unused receives of ended connections are
+/// surplus, and replace receives of other connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Brought(u32);
 
-/// Receives in a shared queue that nobody's messages are expected for.
+/// Receives in a shared queue without a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Surplus(u32);
 
 impl Brought {
-    /// Counts a receive. Whether its buffer goes into the queue; if not, one is there already.
+    /// Counts a receive. Returns whether its buffer is added to the queue; if not, a surplus one is
+    /// used.
     pub(super) fn bring(&mut self, surplus: &mut Surplus) -> bool {
         self.0 += 1;
         let needed = surplus.0 == 0;
@@ -141,20 +140,20 @@ impl Brought {
         needed
     }
 
-    /// Counts a message. False if the connection has not brought a receive for it: it took one of
-    /// another's.
+    /// Counts a message. False if the connection has not added a receive for it: it used another
+    /// connection's.
     pub(super) fn take(&mut self) -> bool {
         let had = self.0 > 0;
         self.0 = self.0.saturating_sub(1);
         had
     }
 
-    /// Receives that it has brought and no message has taken.
+    /// Receives added and not used by messages.
     pub(super) fn count(self) -> u32 {
         self.0
     }
 
-    /// The connection is over.
+    /// The connection has ended.
     pub(super) fn leave(&mut self, surplus: &mut Surplus) {
         surplus.0 += std::mem::take(&mut self.0);
     }
@@ -239,8 +238,8 @@ mod tests {
     }
 
     proptest! {
-        /// As many receives are in a shared queue as connections have brought and not taken, and
-        /// nobody takes another's unnoticed.
+        /// A shared queue has as many receives as connections have added and not used, and use of
+        /// another connection's receive is detected.
         #[test]
         fn a_shared_queue_holds_what_its_connections_brought(
             acts in prop::collection::vec((0_usize..3, 0_u8..8), 0..200),
@@ -254,7 +253,7 @@ mod tests {
                     4..=6 if queue > 0 => {
                         let had = brought[who].count() > 0;
                         prop_assert_eq!(brought[who].take(), had);
-                        // Else its buffer goes back.
+                        // Otherwise its buffer is returned.
                         queue -= u32::from(had);
                     }
                     _ => brought[who].leave(&mut surplus),

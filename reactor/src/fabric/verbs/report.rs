@@ -1,8 +1,8 @@
-//! What there is to tell of a device.
+//! The properties of a device, for reports.
 
 use std::fmt;
 
-/// Which network a device speaks.
+/// The network of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Transport {
     /// InfiniBand.
@@ -14,7 +14,7 @@ pub enum Transport {
 }
 
 impl Transport {
-    /// A word for logs and metrics.
+    /// The name in logs and metrics.
     pub fn name(self) -> &'static str {
         match self {
             Self::InfiniBand => "InfiniBand",
@@ -37,42 +37,42 @@ pub struct DeviceReport {
     pub name: String,
     /// Its network.
     pub transport: Transport,
-    /// The firmware's version, where it tells one.
+    /// The firmware's version, if reported.
     pub firmware: String,
-    /// The memory node that it is near to, where the machine has several.
+    /// Its memory node, if the machine has several.
     pub numa_node: Option<u32>,
     /// Completion vectors.
     pub completion_vectors: u32,
     /// Its ports.
     pub ports: Vec<PortReport>,
-    /// Most queue pairs.
+    /// The most queue pairs.
     pub queue_pairs_max: u32,
-    /// Most work requests of a queue.
+    /// The most work requests of a queue.
     pub work_requests_max: u32,
-    /// Most local ranges of a work request, and of a Read.
+    /// The most local ranges of a work request.
     pub ranges_max: u32,
-    /// Most local ranges of an RDMA Read.
+    /// The most local ranges of an RDMA Read.
     pub read_ranges_max: u32,
-    /// Most entries of a completion queue.
+    /// The most entries of a completion queue.
     pub completions_max: u32,
-    /// Most RDMA Reads of a peer's served at once.
+    /// The most RDMA Reads of a peer served at once.
     pub reads_served_max: u32,
-    /// Most RDMA Reads open at once.
+    /// The most RDMA Reads open at once.
     pub reads_open_max: u32,
     /// Bytes of the largest registration.
     pub registration_max: u64,
-    /// What it can.
+    /// Its features.
     pub features: Features,
 }
 
-/// What a device can, of what the service makes use of.
+/// The features of a device that the service uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Features {
-    /// Memory windows of type 2 that keep peers within them.
+    /// Memory windows of type 2 with enforced bounds.
     pub memory_windows: bool,
     /// Shared receive queues.
     pub shared_receive_queues: bool,
-    /// Sends may invalidate keys of the peer's.
+    /// Sends may invalidate keys of the peer.
     pub send_invalidate: bool,
 }
 
@@ -81,11 +81,11 @@ pub struct Features {
 pub struct PortReport {
     /// From 1 on.
     pub number: u8,
-    /// Whether it carries traffic.
+    /// Whether it is active.
     pub is_active: bool,
-    /// The state in the fabric's words.
+    /// The state in the library's words.
     pub state: &'static str,
-    /// Most payload bytes of a packet.
+    /// The most payload bytes of a packet.
     pub mtu: u32,
     /// Its addresses in the fabric (GIDs).
     pub gids: Vec<std::net::Ipv6Addr>,

@@ -1,14 +1,13 @@
-//! The send queue of a connection, as its poster sees it: what was posted, what of it the device
-//! has, and what is done.
+//! The send queue of a connection from its poster's view: posted work, the part passed to the
+//! device, and completed work.
 //!
-//! Work requests wait here until the connection stands and the device has room for them, and stay
-//! until they are done with, for they own their memory. Towards the device they are *device
-//! requests*, numbered from 0 on: a Read into more ranges than the device takes at once becomes
-//! several of them. Reads that [`crate::fabric::chain`] has cut never are: it asks how many ranges
-//! the device takes, since it must know where each Read of the device ends. Few are signalled, so a
-//! completion speaks for those before it too; but not for RDMA Reads, since there are devices (siw)
-//! that complete a Send before an earlier Read has brought its bytes. So the last of the Reads in a
-//! row is always signalled.
+//! Work requests wait here until the connection is established and the device has space for them,
+//! and stay until they are complete, as they own their memory. For the device they are *device
+//! requests*, numbered from 0 on: a Read into more ranges than the device supports becomes several
+//! of them. Reads split by [`crate::fabric::chain`] never do: it observes the number of ranges,
+//! since it must know where each Read of the device ends. Few are signalled, so a completion also
+//! covers those before it, except RDMA Reads: some devices (siw) complete a Send before an earlier
+//! Read has received its bytes. So the last of consecutive Reads is always signalled.
 
 use std::collections::VecDeque;
 
@@ -16,52 +15,52 @@ use millrace_mempool::Slice;
 
 use crate::fabric::{Operation, Slices, WorkError, WorkRequest};
 
-/// What an entry asks for.
+/// The kind of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Work {
-    /// The application's.
+    /// Posted by the application.
     Request {
         token: u64,
         operation: Operation,
         signalled: bool,
     },
-    /// Opens an exposure's window; the exposures know it by this number.
+    /// Opens an exposure's window, with this number in the exposures.
     Bind(u32),
     /// Ends the key of that exposure.
     Invalidate(u32),
 }
 
-/// Sizes of a send queue.
+/// Limits of a send queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SendLimits {
-    /// Work requests of the application's that may be posted and not done.
+    /// The most work requests of the application posted and not complete.
     pub(super) depth: usize,
-    /// Device requests that the device's queue has room for.
+    /// The most device requests in the device's queue.
     pub(super) room: u32,
-    /// Local ranges of a device request that sends or writes.
+    /// The most local ranges of a device request that sends or writes.
     pub(super) ranges: usize,
-    /// Local ranges of a device request that reads.
+    /// The most local ranges of a device request that reads.
     pub(super) read_ranges: usize,
     /// Whether all that sends or writes is signalled.
     pub(super) signals_sends: bool,
 }
 
-/// A device request on its way to the device.
+/// A device request being passed to the device.
 #[derive(Debug)]
 pub(super) struct Handed<'a> {
     /// Its number.
     pub(super) number: u64,
-    /// What it is part of.
+    /// The work that it is part of.
     pub(super) work: &'a Work,
-    /// Bytes of the work request that are parts of earlier device requests.
+    /// Bytes of the work request in earlier device requests.
     pub(super) skipped: u64,
-    /// Its memory. Slices of no length are to be left out.
+    /// Its memory. Slices of length zero are to be skipped.
     pub(super) local: &'a [Slice],
-    /// Whether its success is to be told.
+    /// Whether its success is reported.
     pub(super) signalled: bool,
 }
 
-/// Work that is done with.
+/// Completed work.
 #[derive(Debug)]
 pub(super) struct Done {
     pub(super) work: Work,
@@ -72,18 +71,18 @@ pub(super) struct Done {
 struct SendQueueEntry {
     work: Work,
     local: Slices,
-    /// The number behind its last device request, once all of it is handed over.
+    /// The number after its last device request, once all of it is passed.
     end: u64,
-    /// How it failed, if that is its own story.
+    /// Its own failure, if any.
     error: Option<WorkError>,
 }
 
 impl SendQueueEntry {
-    /// Of an entry that the device does not have whole.
+    /// Of an entry not completely passed to the device.
     const OPEN: u64 = u64::MAX;
 }
 
-/// One device request, found but not yet handed over.
+/// One device request, determined but not yet passed.
 #[derive(Clone, Copy)]
 struct Step {
     number: u64,
@@ -95,45 +94,45 @@ struct Step {
     signalled: bool,
 }
 
-/// Work requests that there is storage for from the start; more is made as it is needed, and kept.
+/// The initial capacity for work requests; it grows on demand, and never shrinks.
 const ORDINARY_DEPTH: usize = 64;
 
-/// Why no device request can be handed over.
+/// Why no device request can be passed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Hold {
-    /// There is none, or the connection does not stand.
+    /// There is none, or the connection is not established.
     Nothing,
-    /// The device's queue has no room.
+    /// The device's queue has no space.
     Room,
-    /// As many Reads are open as may be.
+    /// The limit of open Reads is reached.
     Reads,
 }
 
 pub(super) struct SendQueue {
     limits: SendLimits,
     entries: VecDeque<SendQueueEntry>,
-    /// Entries of the application's.
+    /// Entries of the application.
     requests: usize,
-    /// Entries, from the front on, that the device has whole.
+    /// Entries, from the front, completely passed to the device.
     handed: usize,
-    /// Of the entry behind those: slices that the device has, and their bytes.
+    /// Of the entry after those: slices passed to the device, and their bytes.
     slice: usize,
     skipped: u64,
     /// The number of the next device request.
     next: u64,
-    /// All device requests before this one, but open Reads, are done with.
+    /// All device requests before this one, except open Reads, are complete.
     retired: u64,
-    /// Reads that the device has, the oldest first.
+    /// Reads held by the device, the oldest first.
     reads: VecDeque<u64>,
-    /// Device requests since the last one that was signalled.
+    /// Device requests since the last signalled one.
     unsignalled: u32,
-    /// Reads that the connection's setup allows at once; absent until it stands.
+    /// Reads at once permitted by the connection's setup; absent before.
     depth: Option<u16>,
-    /// Reads that the application allows at once.
+    /// Reads at once permitted by the application.
     limit: Option<u16>,
-    /// The first device request that failed; nothing behind it succeeds.
+    /// The first device request that failed; none after it succeeds.
     failed: Option<u64>,
-    /// The device has nothing any more, and gets nothing any more.
+    /// The device has no more requests, and gets none.
     is_over: bool,
 }
 
@@ -157,7 +156,7 @@ impl SendQueue {
         }
     }
 
-    /// The device is known: its limits hold, but for the depth. Nothing may be handed over before.
+    /// The device is known: its limits apply, except for the depth. Nothing may be passed before.
     pub(super) fn set_device(&mut self, device: SendLimits) {
         debug_assert_eq!(self.next, 0, "a connection has one device");
         self.limits = SendLimits {
@@ -168,31 +167,31 @@ impl SendQueue {
         };
     }
 
-    /// The connection stands, and lets so many Reads be open at once.
+    /// The connection is established, with this limit of open Reads.
     pub(super) fn open(&mut self, depth: u16) {
         self.depth = Some(depth);
-        // What most connections come to need, so that few of them ever allocate while they work.
+        // Sufficient for most connections, so that few of them ever allocate while they work.
         let ordinary = self.limits.depth.min(ORDINARY_DEPTH);
         self.entries.reserve(ordinary);
         self.reads.reserve(ordinary);
     }
 
-    /// Keeps the Reads that are open at once at or below a number of the application's.
+    /// Sets the application's limit of open Reads.
     pub(super) fn limit_reads(&mut self, limit: u16) {
         self.limit = Some(limit);
     }
 
-    /// Local ranges that one device request can read into.
+    /// The local ranges that one device request can read into.
     pub(super) fn read_ranges(&self) -> usize {
         self.limits.read_ranges
     }
 
-    /// Places for work requests.
+    /// Free entries for work requests.
     pub(super) fn room(&self) -> usize {
         self.limits.depth - self.requests
     }
 
-    /// Takes a work request, for which there is [room](Self::room).
+    /// Adds a work request, for which there must be [space](Self::room).
     pub(super) fn post(&mut self, request: WorkRequest) {
         debug_assert!(self.room() > 0);
         self.requests += 1;
@@ -212,7 +211,7 @@ impl SendQueue {
         );
     }
 
-    /// Appends work of the provider's own. The exposures bound its number.
+    /// Adds work of the provider. Its number is limited by the exposures.
     pub(super) fn post_own(&mut self, work: Work) {
         self.push(work, Slices::new());
     }
@@ -226,17 +225,17 @@ impl SendQueue {
         });
     }
 
-    /// Whether something waits to be handed over.
+    /// Whether work waits to be passed.
     pub(super) fn has_waiting(&self) -> bool {
         self.handed < self.entries.len()
     }
 
-    /// Whether nothing is posted that is not done with.
+    /// Whether all posted work is complete.
     pub(super) fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// Whether a device request failed or was not taken.
+    /// Whether a device request failed or was not accepted.
     pub(super) fn is_broken(&self) -> bool {
         self.failed.is_some()
     }
@@ -246,27 +245,27 @@ impl SendQueue {
         self.next
     }
 
-    /// Device requests that the device has.
+    /// Device requests held by the device.
     pub(super) fn outstanding(&self) -> u64 {
         self.next - self.done_before()
     }
 
-    /// All device requests before this one are done with.
+    /// All device requests before this one are complete.
     pub(super) fn done_before(&self) -> u64 {
         let reads = self.reads.front().copied().unwrap_or(u64::MAX);
         reads.min(self.retired)
     }
 
-    /// Hands over what may go now, at most `most` device requests: each is given to `hand`, in
-    /// order, which says whether it could take it; if not, it and all behind it stay for ever.
-    /// Returns how many were handed over, and why it was not more.
+    /// Passes what may be sent now, at most `most` device requests: each is passed to `hand`, in
+    /// order, which returns whether it was accepted; if not, it and all after it stay for ever.
+    /// Returns their number, and why it was not more.
     pub(super) fn hand_over(
         &mut self,
         most: usize,
         mut hand: impl FnMut(Handed<'_>) -> bool,
     ) -> (usize, Hold) {
         let mut count = 0;
-        // One is held back, until it is known what comes behind it.
+        // One is delayed, until its successor is known.
         let mut last: Option<Step> = None;
         let hold = loop {
             if count + usize::from(last.is_some()) == most {
@@ -310,7 +309,7 @@ impl SendQueue {
         taken
     }
 
-    /// The device did not take the device requests from `number` on. The connection has to end.
+    /// The device did not accept the device requests from `number` on. The connection must end.
     pub(super) fn not_handed(&mut self, number: u64) {
         self.next = self.next.min(number);
         self.retired = self.retired.min(number);
@@ -320,7 +319,7 @@ impl SendQueue {
         self.failed = Some(self.failed.map_or(number, |failed| failed.min(number)));
     }
 
-    /// Finds the next device request.
+    /// Determines the next device request.
     fn step(&mut self) -> Result<Step, Hold> {
         let (Some(depth), None, false) = (self.depth, self.failed, self.is_over) else {
             return Err(Hold::Nothing);
@@ -348,13 +347,13 @@ impl SendQueue {
                 None
             };
             if refused.is_some() {
-                // What the device has of it comes to its end first.
+                // The part passed to the device completes first.
                 entry.error = refused;
                 entry.end = self.next;
                 self.next_entry();
                 continue;
             }
-            // The device itself sees to the depth that the setup gave.
+            // The device itself enforces the depth from the setup.
             let holds = limit < depth;
             if is_read && holds && self.reads.len() >= allowed {
                 return Err(Hold::Reads);
@@ -423,8 +422,8 @@ impl SendQueue {
         self.skipped = 0;
     }
 
-    /// The device says that a device request is done: the newest one that has this `number`, of
-    /// which only the bits in `mask` are known. False if it has none such.
+    /// The device has completed a device request: the newest one with this `number`, of which only
+    /// the bits in `mask` are given. False if there is none.
     pub(super) fn complete(
         &mut self,
         number: u64,
@@ -452,7 +451,7 @@ impl SendQueue {
         true
     }
 
-    /// The device has given everything up: what is left is flushed.
+    /// The device has released everything: the rest is flushed.
     pub(super) fn end(&mut self) {
         if self.is_over {
             return;
@@ -465,7 +464,7 @@ impl SendQueue {
         self.is_over = true;
     }
 
-    /// Whether [`SendQueue::pop`] has something.
+    /// Whether [`SendQueue::pop`] returns something.
     pub(super) fn has_done(&self) -> bool {
         let done = self.done_before();
         self.entries
@@ -473,7 +472,7 @@ impl SendQueue {
             .is_some_and(|front| self.is_over || front.end <= done)
     }
 
-    /// Takes the oldest work out, if it is done with.
+    /// Removes the oldest work, if it is complete.
     pub(super) fn pop(&mut self) -> Option<Done> {
         if !self.has_done() {
             return None;
@@ -499,7 +498,7 @@ impl SendQueue {
     }
 }
 
-/// Whether it continues another one, which no device request can.
+/// Whether it is a continuation, which cannot be a device request.
 fn is_continuation(work: &Work) -> bool {
     matches!(
         work,
@@ -510,7 +509,7 @@ fn is_continuation(work: &Work) -> bool {
     )
 }
 
-/// Whether several device requests can do the work of one.
+/// Whether it can be split into several device requests.
 fn can_be_cut(work: &Work) -> bool {
     matches!(
         work,
@@ -521,7 +520,7 @@ fn can_be_cut(work: &Work) -> bool {
     )
 }
 
-/// Slices that have bytes.
+/// The number of non-empty slices.
 fn pieces(local: &[Slice]) -> usize {
     local.iter().filter(|slice| !slice.is_empty()).count()
 }

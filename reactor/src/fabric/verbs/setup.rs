@@ -1,4 +1,4 @@
-//! Bringing connections up: what the connection manager reports of them, and what is done then.
+//! Establishing connections: events of the connection manager, and the resulting actions.
 
 use std::io;
 use std::time::Duration;
@@ -15,26 +15,25 @@ use super::sys::{
 };
 use crate::fabric::{ConnectParameters, Ended, Event, PostError, PrivateData, ReadDepths};
 
-/// How often a request is sent again that a peer does not confirm: as often as can be said.
+/// Retransmissions of a request that a peer does not confirm: the maximum.
 const RETRIES: u8 = 7;
 
-/// The same where a peer has no receive: without end, for it may just be late.
+/// The same if a peer has no receive: unlimited, as it may only be late.
 const RECEIVER_RETRIES: u8 = 7;
 
-/// Messages that there is storage for from the start, while they wait to be reported.
+/// The initial capacity for messages waiting to be reported.
 const ORDINARY_MESSAGES: usize = 32;
 
 /// InfiniBand's number for a rejection by the application itself.
 const REJECTED_BY_APPLICATION: i32 = 28;
 
-/// InfiniBand's numbers for rejections because something took too long, and because nobody
-/// listens.
+/// InfiniBand's numbers for rejections after a timeout, and without a listener.
 const REJECTED_LATE: i32 = 4;
 const NOBODY_LISTENS: i32 = 8;
 
 impl VerbsConnection {
-    /// Takes its place on the device that the connection manager has found for it: what its queue
-    /// pair may have is known from here on. Nothing is allocated for it.
+    /// Sets the limits of its queue pair on the device that the connection manager has found.
+    /// Nothing is allocated yet.
     pub(super) fn enter(&mut self, index: u32, queues: &mut DeviceQueues) {
         let bounds = queues.bounds(&self.limits);
         self.send.set_device(SendLimits {
@@ -54,13 +53,13 @@ impl VerbsConnection {
     /// Makes its queue pair there.
     ///
     /// # Errors
-    /// The device has no more, or is gone.
+    /// The device has no more, or was removed.
     pub(super) fn attach(&mut self, queues: &mut DeviceQueues) -> io::Result<()> {
         let manager = self.manager.as_ref().ok_or(io::ErrorKind::NotConnected)?;
         let (queue_pair, place) = queues.queue_pair(&queues.bounds(&self.limits))?;
         let attributes = attributes(manager, QueuePairState::Init);
         let number = queue_pair.number();
-        // From here on it is taken apart in its order, whatever fails.
+        // From here on it is ended in the regular order, whatever fails.
         self.place = Some(place);
         let mut has_room = true;
         if let Some(shared) = &mut queues.shared {
@@ -77,8 +76,8 @@ impl VerbsConnection {
         initialized
     }
 
-    /// Brings the queue pair from its first state into that in which messages flow. iWARP's
-    /// drivers do that themselves.
+    /// Brings the queue pair from its initial state to the state for messages. iWARP drivers do
+    /// that themselves.
     fn bring_up(&self, transport: Transport) -> io::Result<()> {
         if transport == Transport::Iwarp {
             return Ok(());
@@ -86,7 +85,7 @@ impl VerbsConnection {
         let (Some(manager), Some(queue_pair)) = (&self.manager, &self.queue_pair) else {
             return Err(io::ErrorKind::NotConnected.into());
         };
-        // The first state again: its attributes were not all known before.
+        // The initial state again: its attributes were not all known before.
         for state in [
             QueuePairState::Init,
             QueuePairState::ReadyToReceive,
@@ -115,7 +114,7 @@ impl VerbsConnection {
         }
     }
 
-    /// Asks the peer.
+    /// Sends the request to the peer.
     pub(super) fn ask(&mut self, queues: &mut DeviceQueues, common: &mut Common) {
         self.flush_receives(queues, common);
         let private_data = std::mem::take(&mut self.private_data);
@@ -134,7 +133,7 @@ impl VerbsConnection {
     /// the listener, since work may have been posted already; read depths may be lowered.
     ///
     /// # Errors
-    /// It was not asked, or has answered.
+    /// There is no request, or it is answered already.
     pub(super) fn accept(
         &mut self,
         parameters: &ConnectParameters,
@@ -156,8 +155,8 @@ impl VerbsConnection {
             // Its end is reported.
             return Ok(());
         }
-        // On iWARP the side that asks speaks first (RFC 5044 section 7.1.2): what comes in the same
-        // breath as the answer, kernels take for an error.
+        // On iWARP the connecting side sends first (RFC 5044 section 7.1.2): kernels treat data
+        // that arrives together with the answer as an error.
         self.waits_for_peer = queues.device.transport() == Transport::Iwarp;
         let private_data = &parameters.private_data;
         let answer = self.parameters(private_data, queues);
@@ -175,7 +174,7 @@ impl VerbsConnection {
         Ok(())
     }
 
-    /// The connection stands.
+    /// The connection is established.
     pub(super) fn establish(&mut self, private_data: PrivateData, common: &Common) {
         if !self.course.established() {
             return;
@@ -193,15 +192,15 @@ impl VerbsConnection {
         }
     }
 
-    /// The peer has spoken, so that it can be spoken to.
+    /// The peer has sent, so that messages may be sent to it.
     pub(super) fn heard(&mut self) {
         if std::mem::replace(&mut self.waits_for_peer, false) {
             self.send.open(self.depths.ord);
         }
     }
 
-    /// The connection manager reports something. The device queues are there once the connection
-    /// has one.
+    /// Handles an event of the connection manager. The device queues are present once the
+    /// connection has a device.
     pub(super) fn managed(
         &mut self,
         event: ConnectionEvent,
@@ -253,7 +252,7 @@ impl VerbsConnection {
         }
     }
 
-    /// The peer has accepted; on InfiniBand our queue pair is not up yet.
+    /// The peer has accepted; on InfiniBand our queue pair is not ready yet.
     fn answered(
         &mut self,
         event: ConnectionEvent,
@@ -315,14 +314,14 @@ impl VerbsConnection {
     }
 }
 
-/// What brings a queue pair into a state, in which the peer may do what its keys allow.
+/// The attributes that bring a queue pair into a state, including the peer's access rights.
 fn attributes(manager: &ConnectionId, state: QueuePairState) -> io::Result<QueuePairAttributes> {
     let mut attributes = manager.queue_pair_attributes(state)?;
     attributes.set_remote_access(true, true);
     Ok(attributes)
 }
 
-/// A depth as the connection manager takes it.
+/// A depth in the connection manager's form.
 fn byte(depth: u16) -> u8 {
     u8::try_from(depth).unwrap_or(u8::MAX)
 }
@@ -337,7 +336,7 @@ fn error_kind(status: i32) -> io::ErrorKind {
 
 /// Why a request or its answer was refused at once.
 fn refused(error: &io::Error, private_data: &[u8]) -> Ended {
-    // Fabrics differ in how much they take: InfiniBand 56 bytes in a request and 196 in an answer.
+    // Fabrics have different limits: InfiniBand 56 bytes in a request and 196 in an answer.
     let is_refused = error.kind() == io::ErrorKind::InvalidInput && !private_data.is_empty();
     if is_refused || private_data.len() > usize::from(u8::MAX) {
         Ended::Setup(

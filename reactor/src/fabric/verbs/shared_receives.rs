@@ -1,4 +1,4 @@
-//! Receives that all connections of a provider on one device draw from.
+//! Receives shared by all connections of a provider on one device.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,21 +9,21 @@ use super::device_queues::Kept;
 use super::receive_queue::{Brought, Surplus};
 use super::sys::SharedReceiveQueue;
 
-/// Receives that a shared queue is made for, where the device has so many.
+/// Requested depth of a shared queue, up to the device's limit.
 pub(super) const DEPTH_WISH: u32 = 16 * 1024;
 
 /// A shared receive queue, and the buffers in it by number.
 pub(super) struct SharedReceives<Queue = SharedReceiveQueue> {
-    // Goes before the buffers that the device has.
+    // Dropped before the buffers held by the device.
     queue: Arc<Queue>,
     buffers: Vec<Option<Buffer>>,
     free: Vec<u32>,
-    /// Numbers of buffers that the device does not have yet.
+    /// Numbers of buffers not passed to the device yet.
     waiting: Vec<u32>,
     depth: u32,
     surplus: Surplus,
-    /// Slots of connections by the number of their queue pair, for completions of a shared queue
-    /// do not carry the connection's own name.
+    /// Slots of connections by the number of their queue pair, as completions of a shared queue do
+    /// not contain the connection's own identifier.
     owners: HashMap<u32, u32>,
 }
 
@@ -40,12 +40,12 @@ impl<Queue> SharedReceives<Queue> {
         }
     }
 
-    /// The queue, which goes first, and the buffers in it.
+    /// The queue, to be dropped first, and the buffers in it.
     pub(super) fn take_apart(self) -> (Arc<Queue>, Kept) {
         (self.queue, self.buffers)
     }
 
-    /// Receives that have room.
+    /// The most receives.
     pub(super) fn depth(&self) -> u32 {
         self.depth
     }
@@ -54,12 +54,12 @@ impl<Queue> SharedReceives<Queue> {
         &self.queue
     }
 
-    /// A connection draws from it from here on.
+    /// Adds a connection that uses it.
     pub(super) fn join(&mut self, queue_pair: u32, slot: u32) {
         self.owners.insert(queue_pair, slot);
     }
 
-    /// A connection does so no longer, or never did for want of a queue pair.
+    /// Removes a connection, or one without a queue pair.
     pub(super) fn leave(&mut self, queue_pair: Option<u32>, brought: &mut Brought) {
         if let Some(queue_pair) = queue_pair {
             self.owners.remove(&queue_pair);
@@ -72,11 +72,10 @@ impl<Queue> SharedReceives<Queue> {
         self.owners.get(&queue_pair).copied()
     }
 
-    /// Takes a receive of a connection's. Where there is one too many already, the buffer is not
-    /// needed.
+    /// Adds a receive of a connection. If there is a surplus one, the buffer is not needed.
     ///
     /// # Errors
-    /// There is no room; the buffer comes back.
+    /// There is no space; the buffer is returned.
     pub(super) fn post(&mut self, buffer: Buffer, brought: &mut Brought) -> Result<(), Buffer> {
         let held = self.buffers.len() - self.free.len();
         if held >= self.depth as usize && !self.surplus.is_some() {
@@ -102,7 +101,7 @@ impl<Queue> SharedReceives<Queue> {
         self.waiting.push(number);
     }
 
-    /// The device is done with a receive.
+    /// The device has completed a receive.
     pub(super) fn complete(&mut self, number: u64) -> Option<Buffer> {
         let index = usize::try_from(number).ok()?;
         let buffer = self.buffers.get_mut(index)?.take()?;
@@ -110,18 +109,18 @@ impl<Queue> SharedReceives<Queue> {
         Some(buffer)
     }
 
-    /// Puts the buffer of a receive back that nobody got a message from.
+    /// Returns the buffer of a receive without a message.
     pub(super) fn put_back(&mut self, buffer: Buffer) {
         self.keep(buffer);
     }
 
-    /// Whether receives wait to be handed to the device.
+    /// Whether receives wait to be passed to the device.
     pub(super) fn has_waiting(&self) -> bool {
         !self.waiting.is_empty()
     }
 
-    /// Hands receives over, at most `most`; each is given to `hand`, which says whether it could
-    /// take it. Returns how many it took.
+    /// Passes at most `most` receives; each is passed to `hand`, which returns whether it was
+    /// accepted. Returns the number accepted.
     pub(super) fn hand_over(
         &mut self,
         most: usize,
@@ -149,7 +148,7 @@ mod tests {
     const CONNECTIONS: usize = 50;
     const GRANT: usize = 32;
 
-    /// A device: what it was given, and the connections whose receives those are.
+    /// A device: the receives passed to it, and the connections that added them.
     struct Device {
         shared: SharedReceives<()>,
         brought: Vec<Brought>,
@@ -181,7 +180,7 @@ mod tests {
             });
         }
 
-        /// A message arrives in whatever receive comes next. False if there is none.
+        /// A message arrives in the next receive. False if there is none.
         fn arrives(&mut self, connection: usize) -> bool {
             let Some(number) = self.given.pop() else {
                 return false;
@@ -200,7 +199,7 @@ mod tests {
                 device.post(connection);
             }
         }
-        // Connections that go leave theirs behind, which others then need not bring.
+        // Ended connections leave theirs behind, which others then need not add.
         for connection in [3, 40] {
             device
                 .shared
@@ -212,7 +211,7 @@ mod tests {
             }
         }
         assert_eq!(device.given.len(), CONNECTIONS * GRANT);
-        // All use all of their grant at once, and once more after they have posted again.
+        // All use their whole grant at once, and once more after they have posted again.
         for _ in 0..2 {
             for _ in 0..GRANT {
                 for connection in 0..CONNECTIONS {

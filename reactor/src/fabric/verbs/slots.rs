@@ -1,4 +1,4 @@
-//! The connections of a provider, found by index.
+//! The connections of a provider, by index.
 
 use super::completion::RequestName;
 use super::connection::VerbsConnection;
@@ -16,7 +16,8 @@ pub(super) struct VerbsSlots {
 }
 
 impl VerbsSlots {
-    /// Fills a free slot with what `make` gives for its name. `None` if all names are taken.
+    /// Fills a free slot with the result of `make` for its identifier. `None` if all identifiers
+    /// are in use.
     pub(super) fn insert_with<E>(
         &mut self,
         make: impl FnOnce(QueuePairId) -> Result<Box<VerbsConnection>, E>,
@@ -49,28 +50,28 @@ impl VerbsSlots {
         })
     }
 
-    /// The connection of this name.
+    /// The connection with this identifier.
     pub(super) fn get(&self, id: QueuePairId) -> Option<&VerbsConnection> {
         let slot = self.slots.get(id.index as usize)?;
         let connection = slot.connection.as_deref()?;
         (slot.generation == id.generation).then_some(connection)
     }
 
-    /// The connection of this name.
+    /// The connection with this identifier.
     pub(super) fn get_mut(&mut self, id: QueuePairId) -> Option<&mut VerbsConnection> {
         let slot = self.slots.get_mut(id.index as usize)?;
         let connection = slot.connection.as_deref_mut()?;
         (slot.generation == id.generation).then_some(connection)
     }
 
-    /// The connection that a request was named after.
+    /// The connection of a request's name.
     pub(super) fn named(&mut self, name: RequestName) -> Option<&mut VerbsConnection> {
         let slot = self.slots.get_mut(name.slot as usize)?;
         let is_same = slot.generation & RequestName::GENERATION_MASK == name.generation;
         slot.connection.as_deref_mut().filter(|_| is_same)
     }
 
-    /// Whatever connection is in a slot.
+    /// The connection in a slot.
     pub(super) fn at(&mut self, index: u32) -> Option<&mut VerbsConnection> {
         self.slots
             .get_mut(index as usize)?
@@ -78,7 +79,7 @@ impl VerbsSlots {
             .as_deref_mut()
     }
 
-    /// Ends the name of a connection.
+    /// Ends the identifier of a connection.
     pub(super) fn remove(&mut self, index: u32) -> Option<Box<VerbsConnection>> {
         let slot = self.slots.get_mut(index as usize)?;
         let connection = slot.connection.take()?;
@@ -87,7 +88,7 @@ impl VerbsSlots {
         Some(connection)
     }
 
-    /// Number of slots, free ones too.
+    /// The number of slots, including free ones.
     pub(super) fn len(&self) -> u32 {
         self.slots.len() as u32
     }

@@ -1,17 +1,17 @@
-//! How connections and listeners are named towards the connection manager and the control thread.
+//! Tokens of connections and listeners for the connection manager and the control thread.
 
 use crate::fabric::QueuePairId;
 
-/// Whose event it is.
+/// The recipient of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Token {
-    /// A connection's; of the generation only the lower 31 bits.
+    /// A connection, with only the lower 31 bits of its generation.
     Connection(QueuePairId),
-    /// A listener's.
+    /// A listener.
     Listener(u32),
     /// A provider's part of a device.
     DeviceQueues(u32),
-    /// Of no interest.
+    /// None.
     Nobody,
 }
 

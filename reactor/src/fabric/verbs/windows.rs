@@ -1,5 +1,5 @@
-//! What one provider needs to make memory of one device reachable: memory windows to be used
-//! again and again, and unpredictable numbers.
+//! Resources of one provider for exposing memory of one device: reusable memory windows, and
+//! unpredictable numbers.
 
 use std::collections::VecDeque;
 use std::io;
@@ -15,17 +15,18 @@ use super::report::Transport;
 use super::sys::{Region, RegionAccess, Window, next_window_key};
 use crate::fabric::Access;
 
-/// Bits of an address that stay the memory's own where the others are chosen at random, so that
-/// registrations of hugepages stay registrations of hugepages.
+/// The low bits of an address that are kept when the others are random, so that registrations of
+/// hugepages remain aligned.
 const PAGE_BITS: u32 = 21;
 
-/// Bits from here on stay clear, so that no address overflows.
+/// Bits from here on are zero, so that no address overflows.
 const TOP_BITS: u32 = 62;
 
-/// The windows of one provider on one device, and its source of chance.
+/// The windows of one provider on one device, and its random source.
 ///
-/// A window is made by a system call and bound by a work request, so windows that are bound no
-/// more are kept. They are used again first in, first out: a dead key rests as long as it can.
+/// A window is made by a system call and bound by a work request, so unbound windows are kept for
+/// reuse. They are reused first in, first out, so that a revoked key is unused for as long as
+/// possible.
 pub struct Windows {
     device: Arc<Device>,
     free: VecDeque<Window>,
@@ -58,8 +59,8 @@ impl Windows {
         self.device.has_windows()
     }
 
-    /// A window, and the key that it shall be bound with: never the last one, and unpredictable in
-    /// the part that is ours to choose.
+    /// A window, and the key for its next binding: never the last one, and unpredictable in the
+    /// part that we choose.
     ///
     /// # Errors
     /// The device has no more.
@@ -74,8 +75,8 @@ impl Windows {
         Ok((window, key))
     }
 
-    /// Takes back a window that is bound to nothing any more, or was not bound since it was taken
-    /// (then without a key).
+    /// Returns a window that is no longer bound, or was not bound since it was taken (then without
+    /// a key).
     pub(super) fn give_back(&mut self, mut window: Window, bound: Option<u32>) {
         // The next binding names the key of the last one as well.
         if let Some(key) = bound {
@@ -84,9 +85,9 @@ impl Windows {
         self.free.push_back(window);
     }
 
-    /// Registers one slice for the peer, where there are no windows. The key holds for all queue
-    /// pairs of the device: where the fabric takes any address, a random one guards it; iWARP
-    /// devices use the memory's own address and draw the key itself.
+    /// Registers one slice for the peer, without windows. The key is valid for all queue pairs of
+    /// the device: if the fabric permits any address, a random one protects it; iWARP devices use
+    /// the memory's own address and choose the key themselves.
     ///
     /// # Errors
     /// The device has no more registrations, or the slice is empty.
@@ -108,7 +109,7 @@ impl Windows {
     }
 }
 
-/// A random address with the place within a page that the memory has.
+/// A random address with the memory's own offset within a page.
 fn disguised(address: u64, random: u64) -> u64 {
     let own = (1 << PAGE_BITS) - 1;
     let all = (1 << TOP_BITS) - 1;

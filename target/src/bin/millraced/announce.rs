@@ -1,12 +1,11 @@
-//! What the log says at start: what is served where, with which features and limits, and how to
-//! mount it.
+//! The log lines at start: exports, addresses, features, limits, and how to mount.
 
 use std::net::SocketAddr;
 
 use millrace::service::Addresses;
 use millrace_admin::config::{Bandwidth, Config, ExportFlavor, Limits, Rpcbind, Rpcrdma, Switch};
 
-/// Says it.
+/// Logs them.
 pub fn served(config: &Config, addresses: &Addresses, admin: SocketAddr) {
     for (fabric, address) in config.fabric.iter().zip(&addresses.fabric) {
         let classic = fabric.is_classic(config.rpcrdma.read_chunk_replies);
@@ -35,7 +34,7 @@ pub fn served(config: &Config, addresses: &Addresses, admin: SocketAddr) {
             let limits = limits(iops, bandwidth);
             tracing::info!(path = export.path, %limits, "limits of all its clients together");
         }
-        // Nobody can mount it.
+        // No client can mount it.
         if export.flavor == ExportFlavor::Gss {
             continue;
         }
@@ -53,7 +52,7 @@ pub fn served(config: &Config, addresses: &Addresses, admin: SocketAddr) {
     }
 }
 
-/// What a configuration serves, a line for each address and export: `--check` prints it, and
+/// The exports and addresses of a configuration, one line each: `--check` prints it, and
 /// `deploy/quickstart` reads it.
 pub fn summary(config: &Config) -> String {
     let mut text = String::new();
@@ -70,7 +69,7 @@ pub fn summary(config: &Config) -> String {
     text
 }
 
-/// How the management plane is reached.
+/// The URL scheme of the management plane.
 fn scheme(config: &Config) -> &'static str {
     match config.admin.tls {
         Some(_) => "https",
@@ -89,7 +88,7 @@ pub fn status(config: &Config, addresses: &Addresses, admin: SocketAddr) -> Stri
     format!("serving {exports} over RDMA at {fabric}; admin plane at {admin}")
 }
 
-/// What clients may use of RPC-over-RDMA.
+/// The features of RPC-over-RDMA available to clients.
 fn features(rpcrdma: &Rpcrdma) {
     let versions: Vec<_> = rpcrdma.versions.iter().map(ToString::to_string).collect();
     tracing::info!(
@@ -105,7 +104,7 @@ fn on_or_off(on: bool) -> &'static str {
     if on { Switch::On } else { Switch::Off }.name()
 }
 
-/// In words.
+/// As text.
 fn limits(iops: Option<u64>, bandwidth: Option<Bandwidth>) -> String {
     let iops = iops.map(|iops| format!("{iops} requests/s"));
     let bandwidth = bandwidth.map(|bandwidth| bandwidth.to_string());
@@ -121,7 +120,7 @@ fn mount_command(config: &Config, addresses: &Addresses, fabric: SocketAddr, pat
         address => address.to_string(),
     };
     let mut options = format!("vers=3,proto=rdma,port={},nolock", fabric.port());
-    // Without a port mapper the client has to be told where MOUNT is.
+    // Without a port mapper the client needs the port of MOUNT.
     if let (Rpcbind::Off, Some(rpc)) = (config.rpc.rpcbind, addresses.rpc) {
         options += &format!(",mountproto=tcp,mountport={}", rpc.port());
     }

@@ -1,4 +1,5 @@
-//! What the service manager is told: sd_notify(3) of systemd. Started by hand, nothing is said.
+//! Notifications of the service manager: sd_notify(3) of systemd. Without a manager nothing is
+//! sent.
 
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,24 +11,23 @@ use millrace_admin::control::Control;
 use millrace_admin::status::StalledReactor;
 use sd_notify::NotifyState;
 
-/// Time that a stop may take beyond the time for calls in service: closing connections, joining
-/// threads.
+/// Time of a stop beyond the time for calls in progress: closing connections, joining threads.
 const AFTER_DRAIN: Duration = Duration::from_secs(10);
 
-/// Between two words that a start is still under way, and how long each of them holds: memory of
-/// hundreds of gigabytes takes minutes to be had.
+/// The interval of start-up notifications, and the time each of them extends: allocating hundreds
+/// of gigabytes takes minutes.
 const START_INTERVAL: Duration = Duration::from_secs(10);
 const START_EXTENSION: Duration = Duration::from_secs(60);
 
 /// The service manager that started this process, if one did.
 #[derive(Clone, Default)]
 pub struct Manager {
-    /// What was said last of a service that is well.
+    /// The last status of a healthy service.
     status: Arc<Mutex<String>>,
 }
 
 impl Manager {
-    /// The service is being started. While the answer lives, the manager is asked for more time.
+    /// The service is starting. Until the result is dropped, the manager's timeout is extended.
     pub fn starting(&self) -> io::Result<Repeating> {
         self.status("allocating memory and opening listeners", &[]);
         Repeating::spawn("starting", START_INTERVAL, || {
@@ -37,14 +37,14 @@ impl Manager {
         })
     }
 
-    /// Clients may come.
+    /// The service is ready for clients.
     pub fn ready(&self, status: &str) {
         self.status(status, &[NotifyState::Ready]);
     }
 
-    /// Says that a reload goes on while `reload` runs; its answer is the status afterwards.
+    /// Reports a reload while `reload` runs, which returns the status afterwards.
     pub fn reload(&self, reload: impl FnOnce() -> String) {
-        // The manager orders by this time: a reload that it asked for later is another one.
+        // The manager orders events by this time, to distinguish a later reload.
         match NotifyState::monotonic_usec_now() {
             Ok(now) => say(&[NotifyState::Reloading, now]),
             Err(_) => say(&[NotifyState::Reloading]),
@@ -52,7 +52,7 @@ impl Manager {
         self.ready(&reload());
     }
 
-    /// The service stops, and calls are waited for at most this long.
+    /// The service stops, and waits for calls at most this long.
     pub fn stopping(&self, timeout: Duration) {
         let limit = microseconds(timeout + AFTER_DRAIN);
         let extend = NotifyState::ExtendTimeoutUsec(limit);
@@ -62,8 +62,9 @@ impl Manager {
         );
     }
 
-    /// Feeds the manager's watchdog from now on, if it has one: twice in its time, but only while
-    /// all reactors turn. It restarts a service that is stuck; the status says before what is.
+    /// Notifies the manager's watchdog from now on, if it has one: twice in its time, but only
+    /// while all reactors make progress. It restarts a stuck service; the status reports the stuck
+    /// reactor before.
     pub fn feed_watchdog(&self, control: Arc<dyn Control>) -> io::Result<Option<Repeating>> {
         let Some(limit) = sd_notify::watchdog_enabled() else {
             return Ok(None);
@@ -86,7 +87,7 @@ impl Manager {
     }
 
     fn status(&self, status: &str, more: &[NotifyState<'_>]) {
-        // One line: what follows a line break would be read as another word to the manager.
+        // One line: text after a line break would be parsed as another message.
         let status = status.replace(['\n', '\r'], " ");
         let mut said = more.to_vec();
         said.push(NotifyState::Status(&status));
@@ -108,7 +109,7 @@ fn stuck_in(stalled: &[StalledReactor]) -> String {
     format!("stuck, watchdog not notified: {}", stalled.join(", "))
 }
 
-/// A manager that does not listen is no reason to stop serving.
+/// A failed notification does not stop the service.
 fn say(words: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(words) {
         tracing::warn!(%error, "cannot notify the service manager ($NOTIFY_SOCKET)");
@@ -119,7 +120,7 @@ fn microseconds(time: Duration) -> u32 {
     u32::try_from(time.as_micros()).unwrap_or(u32::MAX)
 }
 
-/// Does something again and again, on a thread of its own, until this value is dropped.
+/// Calls a function repeatedly, on a thread of its own, until this value is dropped.
 pub struct Repeating {
     stop: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,

@@ -1,13 +1,13 @@
-//! SIGHUP: the configuration file is read again, and the certificates.
+//! SIGHUP: reloads the configuration file and the certificates.
 
 use std::sync::Arc;
 
 use millrace_admin::api::Certificates;
 use millrace_admin::change::{Author, ChangeError, ChangeRequest, ConfigStore, Edit};
 
-/// Reads the file and puts in force what it says, as far as that needs no restart. A file that is
-/// wrong changes nothing; the log names the lines. The certificates in use are read again whatever
-/// becomes of it, and stay if they cannot be used. The answer is how the server stands then.
+/// Reads the file and applies the parts that need no restart. An invalid file changes nothing; the
+/// log names the lines. The certificates are reloaded in any case, and the previous ones stay if
+/// the new ones cannot be used. Returns the resulting status.
 pub fn reload(config_store: &Arc<ConfigStore>, certificates: Option<&Certificates>) -> String {
     match certificates.map(Certificates::reload) {
         Some(Ok(())) => tracing::info!("the certificates of the management plane were reloaded"),

@@ -1,5 +1,5 @@
-//! Giving root's rights away (`--user`), for a server that is started by hand or in a container.
-//! systemd does the same before it starts one; see the unit.
+//! Dropping root's rights (`--user`), for a server started by hand or in a container. systemd does
+//! the same before starting the server; see the unit.
 
 use std::fs;
 
@@ -7,14 +7,15 @@ use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Gid, Uid, geteuid};
 use rustix::thread::{self, CapabilitySet, CapabilitySets};
 
-/// Users and groups that this system has itself.
+/// Local users and groups of this system.
 const USERS: &str = "/etc/passwd";
 const GROUPS: &str = "/etc/group";
 
-/// Goes on as this user, with no right of root's but these. What this process starts has not even
-/// these.
+/// Continues as this user, with only these rights of root. Programs started by this process do not
+/// have them.
 ///
-/// Only the calling thread changes, and those it starts: to be called while there is no other.
+/// Only the calling thread and its later children change: to be called while there is no other
+/// thread.
 ///
 /// # Errors
 /// There is no such user, or the process may not become it.
@@ -29,7 +30,7 @@ pub fn become_user(name: &str, kept: CapabilitySet) -> Result<()> {
         .with_context(|| format!("cannot run as {name}"))
 }
 
-/// Whether root's rights are held where nobody asked for it.
+/// Whether the process has root's rights unnecessarily.
 pub fn are_roots() -> bool {
     geteuid().is_root()
 }
@@ -42,7 +43,7 @@ struct User {
 }
 
 impl User {
-    /// Looks a user up in the texts of the two files (passwd(5), group(5)).
+    /// Finds a user in the texts of the two files (passwd(5), group(5)).
     fn find(name: &str, users: &str, groups: &str) -> Result<Self> {
         let fields = |line: &str| line.split(':').map(str::to_owned).collect::<Vec<_>>();
         let found = users.lines().map(fields).find(|line| line[0] == name);
@@ -75,10 +76,10 @@ impl User {
     }
 
     fn take_over(&self, kept: CapabilitySet) -> rustix::io::Result<()> {
-        // What has left the bounding set cannot be won back by any program.
+        // No program can regain a capability removed from the bounding set.
         let bounding = CapabilitySet::all();
         for one in bounding.difference(kept).iter() {
-            // Older kernels do not have every capability, and those need not leave.
+            // Older kernels do not have every capability, and those need not be removed.
             let _ = thread::remove_capability_from_bounding_set(one);
         }
         thread::set_keep_capabilities(true)?;

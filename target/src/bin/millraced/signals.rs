@@ -1,5 +1,5 @@
-//! SIGTERM and SIGINT: the first one stops in order, the second at once. SIGHUP has the
-//! configuration read again.
+//! SIGTERM and SIGINT: the first one stops in order, the second at once. SIGHUP reloads the
+//! configuration.
 
 use std::io;
 use std::sync::Arc;
@@ -49,8 +49,8 @@ impl ReloadSignal {
         Signals::new([SIGHUP]).map(Self)
     }
 
-    /// Calls `reload` for those that came and those to come, on a thread of its own that ends with
-    /// the process. Those that come during a call are one more call together.
+    /// Calls `reload` for past and future signals, on a thread of its own that ends with the
+    /// process. Signals during a call cause one further call.
     pub fn serve(mut self, reload: impl Fn() + Send + 'static) -> io::Result<()> {
         let thread = thread::Builder::new().name("millrace-reload".to_owned());
         thread.spawn(move || self.0.forever().for_each(|_| reload()))?;

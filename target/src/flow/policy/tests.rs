@@ -84,7 +84,7 @@ fn rr1_cred_20_the_last_reply_is_held_back_when_exposures_hold_all_credits() {
     };
     assert_eq!(at(0, 4), ReplyDecision::Withhold);
     assert_eq!(at(0, 9), ReplyDecision::Withhold);
-    // While another reply is owed, the client learns of new credits by that.
+    // While another reply is owed, that one announces new credits to the client.
     assert!(matches!(
         at(1, 4),
         ReplyDecision::Reply(Grant { credits: 1, .. })
@@ -104,7 +104,7 @@ proptest! {
                 prop_assert!(grant.credits <= inputs.wish.min(inputs.most).max(1));
                 prop_assert!(grant.ceiling >= 1);
             }
-            // Only for what ends by itself: an exposure.
+            // Only for an event that occurs by itself: the end of an exposure.
             ReplyDecision::Withhold => prop_assert!(inputs.exposures > 0 && inputs.owed == 0),
         }
     }
@@ -189,14 +189,14 @@ proptest! {
         let held: u64 = claims.iter().map(|claim| u64::from(claim.held)).sum();
         let taken: u64 = claims.iter().map(|claim| claim.takes(level)).sum();
         prop_assert!(level == 0 || taken + u64::from(level) <= u64::from(budget));
-        // One more would not fit, so nothing lies idle.
+        // One more would not fit, so nothing is unused.
         let more: u64 = claims.iter().map(|claim| claim.takes(level + 1)).sum();
         prop_assert!(more + u64::from(level) + 1 > u64::from(budget) || level == budget);
         prop_assert!(level > 0 || held + claims.len() as u64 + 1 > u64::from(budget));
     }
 
-    /// Clients come, take what they are given with each of their replies, and go; whoever stays
-    /// ends with the same share, whatever was held when they came.
+    /// Clients join, take their grants with each of their replies, and leave; the remaining ones
+    /// end with equal shares, whatever was held before.
     #[test]
     fn shares_become_equal_whatever_was_before(
         budget in 1000_u32..50_000, greedy in 1_usize..12, modest in 0_usize..5, before in 0_u32..50_000,
@@ -229,15 +229,15 @@ proptest! {
 struct ConnectionModel {
     most: u32,
     granted: u32,
-    /// Calls that the server has and is not about to hold back.
+    /// Calls that the server has and is not about to withhold.
     calls: u32,
     withheld: u32,
-    /// Replies sent that await RDMA_DONE.
+    /// Replies sent that wait for RDMA_DONE.
     exposures: u32,
 }
 
 impl ConnectionModel {
-    /// What may come next. RDMA_DONE and the end of its window are one step: the exposure ends.
+    /// The possible next events. RDMA_DONE and the end of its window are one: the exposure ends.
     fn next(self) -> Vec<Self> {
         let mut next = Vec::new();
         if self.calls + self.withheld < self.granted {
@@ -298,8 +298,8 @@ impl ConnectionModel {
 
 #[test]
 fn rr1_cred_19_the_client_can_always_go_on_or_is_owed_a_reply() {
-    // Every state with grants and exposures up to four that can be reached, and those that only
-    // live changes of the configuration lead to.
+    // Every reachable state with grants and exposures up to four, and those reachable by live
+    // changes of the configuration only.
     let mut seen = HashSet::new();
     let mut open: Vec<ConnectionModel> = (1..=4)
         .map(|most| ConnectionModel {
@@ -320,7 +320,7 @@ fn rr1_cred_19_the_client_can_always_go_on_or_is_owed_a_reply() {
             client_may_call || server_may_answer || state.withheld > 0,
             "the client waits for a credit that nothing brings: {state:?}"
         );
-        // What is held back waits for nothing but an exposure, which ends by itself.
+        // A withheld reply waits only for an exposure, which ends by itself.
         assert!(state.withheld <= 1, "{state:?}");
         assert!(state.withheld == 0 || state.exposures > 0, "{state:?}");
         assert!(state.exposures <= 4 + 4, "bounded exposure: {state:?}");

@@ -1,28 +1,28 @@
-//! Bounds on memory that is exposed for clients to fetch (RFC 5666 section 11).
+//! Limits of memory exposed for clients to fetch (RFC 5666 section 11).
 //!
-//! A client that never sends RDMA_DONE must not use the service up, nor many clients together. So
-//! besides each connection's own bound there are bounds for all connections of one client, and for
-//! all clients of all reactors.
+//! Clients that never send RDMA_DONE, alone or together, must not exhaust the service. So besides
+//! each connection's own limit there are limits for all connections of one client, and for all
+//! clients of all reactors.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Bounds of read chunk replies, the same for all connections.
+/// Limits of read-chunk replies, the same for all connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExposureLimits {
-    /// How long a reply may await RDMA_DONE, from when it is sent.
+    /// How long a reply may wait for RDMA_DONE, from when it is sent.
     pub window: Duration,
     /// Whether the end of the window closes the connection, or only ends the exposure.
     pub close: bool,
-    /// Most replies that await RDMA_DONE on one connection.
+    /// The most replies waiting for RDMA_DONE on one connection.
     pub connection: u32,
-    /// Most replies that await RDMA_DONE on all connections from one address.
+    /// The most replies waiting for RDMA_DONE on all connections from one address.
     pub client: u32,
-    /// Most replies that await RDMA_DONE in the whole service.
+    /// The most replies waiting for RDMA_DONE in the whole service.
     pub total: u32,
-    /// Most bytes that replies hold exposed in the whole service.
+    /// The most bytes exposed in the whole service.
     pub bytes: u64,
 }
 
@@ -40,10 +40,10 @@ impl Default for ExposureLimits {
     }
 }
 
-/// What is exposed in the whole service, kept within its bounds.
+/// The exposed replies and bytes of the whole service, within their limits.
 ///
-/// All reactors share it, behind a lock: only replies with read chunks come here, never the
-/// ordinary way of a READ or WRITE.
+/// Shared by all reactors, behind a lock: only replies with read chunks use it, never the common
+/// path of a READ or WRITE.
 #[derive(Debug, Default)]
 pub struct ExposureBudget {
     totals: Mutex<Totals>,
@@ -59,12 +59,12 @@ struct Totals {
 
 impl ExposureBudget {
     fn totals(&self) -> MutexGuard<'_, Totals> {
-        // No count is left half done.
+        // Counts are always consistent.
         self.totals.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes room for one reply of `bytes` to a client. Returns whether there was room; if not,
-    /// nothing was taken.
+    /// Reserves one reply of `bytes` for a client. Returns whether the limits permitted it; if not,
+    /// nothing was reserved.
     pub(in crate::rdma) fn take(
         &self,
         client: IpAddr,
@@ -83,7 +83,7 @@ impl ExposureBudget {
         true
     }
 
-    /// Gives a reply's place back.
+    /// Releases a reply.
     pub(in crate::rdma) fn give_reply(&self, client: IpAddr) {
         let totals = &mut *self.totals();
         totals.replies = totals.replies.saturating_sub(1);
@@ -95,13 +95,13 @@ impl ExposureBudget {
         }
     }
 
-    /// Gives bytes back, once nobody can reach them any more.
+    /// Releases bytes, once they are no longer accessible.
     pub(in crate::rdma) fn give_bytes(&self, bytes: u64) {
         let totals = &mut *self.totals();
         totals.bytes = totals.bytes.saturating_sub(bytes);
     }
 
-    /// Replies and bytes exposed now, and clients that have any.
+    /// Replies and bytes exposed now, and the number of clients with any.
     #[must_use]
     pub fn now(&self) -> (u32, u64, usize) {
         let totals = self.totals();

@@ -1,27 +1,27 @@
-//! The connection configuration protocol's server (RFC 5666 section 6): a call that tells the
-//! limits of the very connection that it comes by.
+//! The server of the connection configuration protocol (RFC 5666 section 6): a call that sets
+//! limits of the connection it arrives on.
 //!
-//! Its calls are caught before the programs of the service see them, as nobody but the connection
-//! can answer. They are calls of version one; version two has limits of its own, and RPC over TCP
-//! has none: there the program is not available.
+//! Its calls are intercepted before the service's programs, as only the connection can answer them.
+//! They are calls of version one; version two has limits of its own, and RPC over TCP has none:
+//! there the program is not available.
 //!
-//! What was agreed holds for this connection alone, from the reply on: calls that are in service
-//! meanwhile end by the limits that they began with. All receives are as long as the longest that
-//! can be agreed on from the first one on, so nothing has to be posted anew before the reply.
+//! The agreement applies to this connection only, from the reply on: calls already in service keep
+//! the limits they began with. All receives have the longest possible length from the first one on,
+//! so nothing has to be posted again before the reply.
 //!
 //! # Alignment
 //!
-//! An alignment is announced where RDMA_MSGP is understood, and receives are then posted at a
-//! place in their buffers that makes it true: the header of an RDMA_MSGP without chunks has 36
-//! bytes, so behind it the XDR stream begins on a multiple of the alignment, and with it the data
-//! that the client's pads have brought to one. Buffers have the size of their class however little
-//! of it a receive asks for, so the place costs no memory where the class has room: 4096 if it has
-//! much, else 512. Where it has none, as with 4 KiB receives in 4 KiB buffers, the alignment is a
-//! cache line's, and the longest call that is agreed on ends 28 bytes earlier. Taking buffers of
-//! the next class would cost sixteen times the memory.
+//! An alignment is announced if RDMA_MSGP is accepted. Receives are then posted at an offset in
+//! their buffers that produces it: the header of an RDMA_MSGP without chunks has 36 bytes, so the
+//! XDR stream after it begins on a multiple of the alignment, and so does the data that the
+//! client's pads have aligned. Buffers have the size of their class even if a receive needs less,
+//! so the offset costs no memory if the class has space: 4096 if there is much, else 512. If there
+//! is none, as with 4 KiB receives in 4 KiB buffers, the alignment is that of a cache line, and the
+//! longest call agreed on is 28 bytes shorter. Buffers of the next class would cost sixteen times
+//! the memory.
 //!
-//! The data of such a WRITE is copied once, from the receive straight to the memory where the
-//! store has it live; that copy is the storing.
+//! The data of such a WRITE is copied once, from the receive directly to its memory in the store;
+//! that copy is the write.
 
 use std::rc::Rc;
 
@@ -37,10 +37,10 @@ use crate::call::{Answer, Call, Reply};
 use crate::rdma::RdmaConnection;
 use crate::rpc::{caller, denied_to};
 
-/// How the configuration protocol is served.
+/// The configuration of the protocol's server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ccp {
-    /// Its program number: 100417, unless early peers have chosen another.
+    /// Its program number: 100417, unless early peers use another.
     pub program: u32,
     /// Whether calls with AUTH_NONE may set limits (RFC 5666 section 11).
     pub anonymous: bool,
@@ -49,7 +49,7 @@ pub struct Ccp {
 /// Bytes of the header of an RDMA_MSGP without chunks.
 const PADDED_HEADER: usize = SHORTEST + PADDING_LENGTH;
 
-/// Where in their buffers receives begin.
+/// The offset of receives in their buffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(in crate::rdma) struct ReceiveAlignment {
     /// The alignment of the XDR stream of an RDMA_MSGP without chunks; zero for none.
@@ -59,7 +59,7 @@ pub(in crate::rdma) struct ReceiveAlignment {
 }
 
 impl ReceiveAlignment {
-    /// Alignments that are worth a place, best first: a page, a block of a disk, a cache line.
+    /// Useful alignments, best first: a page, a disk block, a cache line.
     const ALIGNMENTS: [usize; 3] = [4096, 512, 64];
 
     /// The best one for receives of `size` bytes in buffers of `capacity` bytes.
@@ -75,19 +75,19 @@ impl ReceiveAlignment {
     }
 }
 
-/// What a call of the configuration protocol has changed.
+/// The changes made by a call of the configuration protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::rdma) struct Agreed {
-    /// Longest message that may be sent to the client inline, in bytes.
+    /// The longest message that may be sent to the client inline, in bytes.
     pub send: usize,
-    /// RDMA Reads that the client serves at once.
+    /// The number of RDMA Reads that the client serves at once.
     pub reads: u16,
-    /// Where receives begin from now on.
+    /// The offset of receives from now on.
     pub placement: ReceiveAlignment,
 }
 
 impl Agreed {
-    /// Takes it up, for all that begins from now on.
+    /// Applies the changes to everything that begins from now on.
     pub fn begin(&self, connection: &RdmaConnection) {
         connection.limit(self.send, self.reads);
         connection.compat.receive_alignment.set(self.placement);
@@ -101,7 +101,7 @@ impl Agreed {
     }
 }
 
-/// Answers a call of the configuration protocol; `None` for every other call.
+/// Answers a call of the configuration protocol; `None` for other calls.
 pub(in crate::rdma) fn serve(
     connection: &Rc<RdmaConnection>,
     version: Version,
@@ -109,7 +109,7 @@ pub(in crate::rdma) fn serve(
     reply: &mut Reply,
 ) -> Option<(Answer, Option<FollowUp>)> {
     let ccp = connection.terms().ccp?;
-    // The program stands behind XID, direction and RPC version (RFC 5531 section 9).
+    // The program follows XID, direction and RPC version (RFC 5531 section 9).
     let program = call.message.get(12..)?.first_chunk()?;
     if u32::from_be_bytes(*program) != ccp.program || version != Version::One {
         return None;
@@ -125,7 +125,7 @@ fn configure(
     reply: &mut Reply,
 ) -> Option<(Answer, Option<FollowUp>)> {
     let mut input = Decoder::new(call.message).padded(call.padding);
-    // What is no call at all, or of another version of RPC, is answered as for any program.
+    // A message that is no call, or of another RPC version, is answered as for any program.
     let header = CallHeader::decode(&mut input).ok()?;
     let status = |status| (answer_to(header.xid, status), None);
     let procedure = Procedure::from_number(header.procedure);
@@ -153,7 +153,7 @@ fn configure(
     Some((answer, follow_up))
 }
 
-/// What a wish comes to.
+/// The result of a request for limits.
 fn agree(connection: &RdmaConnection, wish: &Wish) -> (Limits, Agreed) {
     let settings = connection.terms();
     let capacity = connection.receive_class().size();
@@ -164,8 +164,9 @@ fn agree(connection: &RdmaConnection, wish: &Wish) -> (Limits, Agreed) {
     };
     let size = |bytes: u32| usize::try_from(bytes).unwrap_or(usize::MAX);
     let most = settings.inline.min(capacity - placement.indent);
-    // The client keeps its own Reads to this number, and with zero it would offer no read chunks
-    // either. Without replies by read chunks it has nothing to read, so the number is that of ours.
+    // The client limits its own Reads to this number, and with zero it would offer no read chunks
+    // either. Without read-chunk replies it has nothing to read, so the number is that of our
+    // Reads.
     let reads = match connection.depths() {
         ReadDepths { ird: 0, ord, .. } => ord,
         ReadDepths { ird, .. } => ird,
@@ -183,7 +184,7 @@ fn agree(connection: &RdmaConnection, wish: &Wish) -> (Limits, Agreed) {
     (limits, agreed)
 }
 
-/// Encodes an answer, which is far shorter than what every peer takes.
+/// Encodes an answer, which is far shorter than the minimum that every peer accepts.
 fn encode(reply: &mut Reply, header: &ReplyHeader<'_>, limits: Option<Limits>) -> Answer {
     let mut out = Encoder::new(reply.room());
     let encoded = header
@@ -195,7 +196,7 @@ fn encode(reply: &mut Reply, header: &ReplyHeader<'_>, limits: Option<Limits>) -
             reply.set_length(length);
             Answer::Send
         }
-        // Chunks that the call offers for nothing leave no room.
+        // Unused chunks of the call leave no space.
         Err(_) => Answer::TooLarge(crate::call::Shortage::default()),
     }
 }

@@ -1,14 +1,14 @@
 //! Classic mode: replies that the client fetches (RFC 5666 sections 3.4, 3.8 and 5.2).
 //!
-//! A reply that fits neither inline nor into the chunks of its call is exposed. Data that stands
-//! apart from the message becomes a read chunk at its position when the rest fits inline, else the
-//! whole message becomes one at position zero (RDMA_NOMSG). The memory is that in which the data
-//! lies already: extents of the store, and the reply's own buffer.
+//! A reply that fits neither inline nor into the chunks of its call is exposed. Data separate from
+//! the message becomes a read chunk at its position if the rest fits inline, else the whole message
+//! becomes one at position zero (RDMA_NOMSG). The exposed memory is that of the data: extents of
+//! the store, and the reply's own buffer.
 //!
-//! Where a bound forbids one more exposure, a reply waits in line as long as its own connection
-//! has some whose end it can wait for, but gives up when one ends and the reply has waited for a
-//! window by then. All others are answered ERR_CHUNK at once, as without classic mode: whoever
-//! holds what they lack need not hurry.
+//! If a limit prevents one more exposure, a reply waits in a queue while its own connection has
+//! exposures that can end, but gives up when one ends after the reply has waited for a window. All
+//! others are answered ERR_CHUNK at once, as without classic mode: the limit may be used up by
+//! other connections for any time.
 
 use std::cell::Cell;
 use std::ops::Range;
@@ -34,31 +34,31 @@ use crate::rdma::pull::remote;
 use crate::rdma::settings::Inline;
 use crate::rdma::{RdmaConnection, ResponderShared};
 
-/// Longest reply message that is exposed: the largest READ and what stands around its data.
+/// The longest reply message that is exposed: the largest READ and the message around its data.
 const MESSAGE_MAX: usize = Class::Large.size() + Class::Control.size();
 
-/// Most slices of data in one reply where a key covers `group` of them: the message before and
+/// The most slices of data in one reply if a key covers `group` of them: the message before and
 /// after it and its round-up may have to be exposed with it.
 const fn pieces_max(group: usize) -> usize {
     SEGMENTS_MAX * group - 3
 }
 
-/// Buffers of each class that are left to others when one is to be held for long, so that what
-/// goes on without exposures is not slowed down by them.
+/// Buffers of each class left free when one is held for long, so that calls without exposures are
+/// not delayed.
 const SPARE: [(Class, usize); 3] = [
     (Class::Control, SPARE_MAX),
     (Class::Medium, 4),
     (Class::Large, 1),
 ];
 
-/// Most replies of one reactor, and of one connection, that wait for an exposure: each keeps a
-/// task and a buffer meanwhile.
+/// The most replies of one reactor, and of one connection, that wait for an exposure: each holds a
+/// task and a buffer.
 const WAITING_MAX: usize = 256;
 const WAITING_CONNECTION_MAX: usize = WAITING_MAX / 2;
 
 const SPARE_MAX: usize = 16;
 
-/// What a reply may take that can be exposed.
+/// The limits of a reply that can be exposed.
 pub fn limits(limits: Limits) -> Limits {
     Limits {
         message: limits.message.max(MESSAGE_MAX),
@@ -66,22 +66,22 @@ pub fn limits(limits: Limits) -> Limits {
     }
 }
 
-/// What a client fetches, and how.
+/// The parts of a reply that a client fetches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct ReadChunkPlan {
-    /// Whether it is the whole message, at position zero; else its data alone.
+    /// Whether it is the whole message, at position zero; else its data only.
     whole: bool,
-    /// The data that is not in a write chunk.
+    /// The data without a write chunk.
     within: Option<BulkResult>,
-    /// Segments that it is exposed in.
+    /// The number of segments exposed.
     segments: usize,
     /// Bytes of the transport header.
     header: usize,
 }
 
 impl ReadChunkPlan {
-    /// For `message` bytes around data in `slices` slices, of which one key covers `group`; none
-    /// if there is no room inline even for the header.
+    /// For `message` bytes around data in `slices` slices, of which one key covers `group`; none if
+    /// the header does not fit inline.
     fn new(
         lists: &Lists<'_>,
         within: Option<BulkResult>,
@@ -113,19 +113,19 @@ impl ReadChunkPlan {
         })
     }
 
-    /// Where in the stream the chunk belongs.
+    /// The position of the chunk in the stream.
     fn position(&self) -> usize {
         let data = self.within.filter(|_| !self.whole);
         data.map_or(0, |bulk| bulk.position)
     }
 
-    /// Zeros that follow the data in a whole message.
+    /// Zeros after the data in a whole message.
     fn padding(&self) -> usize {
         let within = self.within.filter(|_| self.whole);
         within.map_or(0, |bulk| pad(bulk.length))
     }
 
-    /// Writes the header, with room for keys that are not known yet.
+    /// Encodes the header, with space for keys that are not known yet.
     fn encode(&self, out: &mut [u8], xid: u32, lists: &Lists<'_>, written: u64) {
         let unknown = ReadSegment {
             position: 0,
@@ -158,8 +158,9 @@ impl ReadChunkPlan {
     }
 }
 
-/// Plans a reply that [`crate::rdma::answer::prepare`] had no room for: exposes what the client is
-/// to fetch. `None` if nothing can be exposed: the call's chunks cannot carry its reply then.
+/// Plans a reply for which [`crate::rdma::answer::prepare`] found no space: exposes the parts that
+/// the client fetches. `None` if nothing can be exposed: then the call's chunks cannot carry its
+/// reply.
 pub async fn prepare<S>(
     shared: &ResponderShared<S>,
     mut parts: ReplyParts,
@@ -168,7 +169,7 @@ pub async fn prepare<S>(
     connection: &Rc<RdmaConnection>,
     inline: Inline,
 ) -> Option<Prepared> {
-    // Several results are not exposed one by one.
+    // Replies with several results are not exposed.
     let bulk = match parts.bulk[..] {
         [] => None,
         [bulk] => Some(bulk),
@@ -178,7 +179,7 @@ pub async fn prepare<S>(
     let fits = |bulk: &BulkResult| chunk.is_some_and(|c| bulk.length as u64 <= c.total());
     let apart = bulk.filter(fits);
     let within = bulk.filter(|_| apart.is_none());
-    // The class of the largest buffer that is held as long as the exposure.
+    // The class of the largest buffer held until the exposure ends.
     let mut class = parts.buffer.class();
     let group = connection.exposure_slices();
     if within.is_some() && parts.slices.len() > pieces_max(group) {
@@ -188,14 +189,14 @@ pub async fn prepare<S>(
     let send = inline.limit(Version::One);
     let plan = ReadChunkPlan::new(lists, within, message.len(), slices, group, send)?;
 
-    // The header stands in a buffer of its own, so that it is not exposed, nor held for long.
+    // The header has a buffer of its own, so that it is neither exposed nor held for long.
     let padding = plan.padding();
     let obtained = shared.pool.obtain_another(padding + plan.header).await;
     let mut frame = obtained.ok()?;
     let written = apart.map_or(0, |bulk| bulk.length as u64);
     frame[..padding].fill(0);
     plan.encode(&mut frame[padding..], xid, lists, written);
-    // ExposureCost for long only where there is padding in it.
+    // It is held for long only if it contains padding.
     let beside = if padding > 0 {
         frame.capacity() - padding
     } else {
@@ -253,7 +254,7 @@ pub async fn prepare<S>(
     })
 }
 
-/// Puts the message around its data, which is in `pieces` already.
+/// Puts the message around its data, which is already in `pieces`.
 fn around(
     pieces: &mut Vec<Slice>,
     whole: &Slice,
@@ -289,8 +290,8 @@ fn name(header: &Slice, segments: &Segments, position: usize) {
     header.copy_from(FIRST_WORDS, &entries[..length]);
 }
 
-/// Moves data that lies in very many pieces into one. Gives the class of its buffer; none if there
-/// is none so large.
+/// Copies data in too many slices into one. Returns the class of its buffer; none if no class is
+/// large enough.
 async fn gather(pool: &Pool, slices: &mut Vec<Slice>) -> Option<Class> {
     let length: usize = slices.iter().map(Slice::len).sum();
     if length > Class::Large.size() {
@@ -308,16 +309,16 @@ async fn gather(pool: &Pool, slices: &mut Vec<Slice>) -> Option<Class> {
     Some(class)
 }
 
-/// What a reply holds beside the bytes that it exposes.
+/// The resources of a reply beside its exposed bytes.
 #[derive(Clone, Copy)]
 struct ExposureCost {
-    /// Bytes that come back with the exposure.
+    /// Bytes released with the exposure.
     extra: u64,
-    /// Of the largest buffer that it keeps while it waits or is exposed.
+    /// The class of the largest buffer held while it waits or is exposed.
     class: Class,
 }
 
-/// Exposes a reply, after others of its connection where it has to wait for one to end.
+/// Exposes a reply, in turn with others of its connection if it must wait for an exposure to end.
 async fn admit<S>(
     shared: &ResponderShared<S>,
     connection: &Rc<RdmaConnection>,
@@ -336,8 +337,8 @@ async fn admit<S>(
             opened => return opened,
         }
     }
-    // Only another reply of this connection can make room, when it has been fetched or left; or
-    // has made it, if somebody in line is about to be exposed in its place.
+    // Only another reply of this connection can release an exposure, when it is fetched or
+    // abandoned; or has released it, if a waiter is about to use it.
     if exposures.waiting.is_empty() && exposures.open_replies() == 0 {
         return Err(ExposeError::Full);
     }
@@ -361,7 +362,7 @@ async fn admit<S>(
     opened
 }
 
-/// A place among those that wait, given up when dropped.
+/// A slot of a waiting reply, released on drop.
 struct WaitingReply<'a>(&'a Cell<usize>);
 
 impl<'a> WaitingReply<'a> {
@@ -382,7 +383,7 @@ impl Drop for WaitingReply<'_> {
 
 /// Whether a buffer of this class may be held for long.
 fn spare(pool: &Pool, class: Class) -> bool {
-    // The header's is one of the smallest, whatever the others are.
+    // The header's buffer is of the smallest class, whatever the others are.
     let held = |&&(spared, _): &&(Class, usize)| spared == class || spared == Class::Control;
     SPARE.iter().filter(held).all(|&(spared, count)| {
         let one = |_| pool.try_acquire(spared);
@@ -448,8 +449,8 @@ mod tests {
     }
 
     proptest! {
-        /// A header never exceeds the inline limit, its message with it where that is inline, and
-        /// there is a segment for every few pieces.
+        /// A header never exceeds the inline limit, nor does an inline message with it, and there
+        /// is a segment for every few pieces.
         #[test]
         fn rr1_done_02_a_plan_keeps_to_the_inline_limit(
             position in 1_usize..500, behind in 0_usize..500, length in 1_usize..100_000,

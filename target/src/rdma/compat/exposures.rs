@@ -1,9 +1,9 @@
 //! Memory that clients may fetch until they send RDMA_DONE (RFC 5666 section 3.8).
 //!
-//! A reply with read chunks leaves its data in memory of ours, which the client reads and then
-//! says so. Until then the memory is reachable, under keys that hold for that one connection, and
-//! only for reading. It comes back with RDMA_DONE, when the window for that has passed
-//! (RFC 5666 section 11), or when the connection ends.
+//! The data of a reply with read chunks stays in our memory, which the client reads before it sends
+//! RDMA_DONE. Until then the memory is accessible, with keys of that one connection, and only for
+//! reading. It is released by RDMA_DONE, at the end of the window (RFC 5666 section 11), or when
+//! the connection ends.
 
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
@@ -25,32 +25,32 @@ use crate::call::Broken;
 use crate::rdma::counters::count;
 use crate::rdma::{RdmaConnection, ResponderShared};
 
-/// Most segments, each with a key of its own, that one reply is exposed in.
+/// The most segments, each with its own key, of one exposed reply.
 pub const SEGMENTS_MAX: usize = 8;
 
-/// Most keys of a connection on which `replies` may be exposed.
+/// The most keys of a connection with `replies` exposed replies.
 #[must_use]
 pub const fn keys_most(replies: u32) -> u32 {
     replies.saturating_mul(SEGMENTS_MAX as u32)
 }
 
-/// Most receives that such a connection keeps for RDMA_DONE: for the replies that are exposed, and
-/// as many whose window has passed.
+/// The most receives that such a connection keeps for RDMA_DONE: for the exposed replies, and as
+/// many whose window has passed.
 #[must_use]
 pub const fn dones_most(replies: u32) -> u32 {
     replies.saturating_mul(2)
 }
 
-/// What a reply was exposed as, in order.
+/// The exposures of a reply, in order.
 pub type Segments = ArrayVec<Exposure, SEGMENTS_MAX>;
 
 /// A reply that is exposed.
 #[derive(Debug)]
 struct ExposedReply {
     xid: u32,
-    /// Tells it from others of the connection.
+    /// Distinguishes it from others of the connection.
     number: u64,
-    /// Whether the client has been told, so that RDMA_DONE may come.
+    /// Whether the reply was sent, so that RDMA_DONE may arrive.
     sent: bool,
     /// Whether a window passed before that.
     delayed: bool,
@@ -58,7 +58,7 @@ struct ExposedReply {
     window: TimerId,
 }
 
-/// A key, and the bytes that are held for it.
+/// A key, and the bytes held for it.
 #[derive(Clone, Copy, Debug)]
 struct ExposedKey {
     key: Key,
@@ -81,18 +81,18 @@ pub struct Exposures {
     on: bool,
     table: RefCell<ExposureTable>,
     pending: Cell<u32>,
-    /// Replies whose window passed: the client may send RDMA_DONE for them yet.
+    /// Replies whose window passed: RDMA_DONE may still arrive for them.
     late: Cell<u32>,
     /// Replies that wait for an exposure.
     pub(super) waiting: TurnQueue,
-    /// How many those are.
+    /// Their number.
     pub(super) waiters: Cell<usize>,
     /// Replies that wait for their credits.
     withheld: TurnQueue,
 }
 
 impl Exposures {
-    /// None yet. Only where `on` may there be any (classic mode).
+    /// Empty. There can be exposures only if `on` (classic mode).
     pub(super) fn new(on: bool) -> Self {
         Self {
             on,
@@ -106,14 +106,14 @@ impl Exposures {
         self.on
     }
 
-    /// Replies that are exposed, those that are about to leave included.
+    /// Exposed replies, including those about to be sent.
     #[must_use]
     pub fn open_replies(&self) -> u32 {
-        // Bounded by the configuration's bound on entries.
+        // Limited by the configuration.
         self.table.borrow().entries.len() as u32
     }
 
-    /// Waits in `line` until `enough` holds, as [`Compatibility::until_exposures_end`] says.
+    /// Waits in `line` until `enough` holds, as in [`Compatibility::until_exposures_end`].
     pub(super) async fn queue(
         &self,
         line: &TurnQueue,
@@ -132,11 +132,11 @@ impl Exposures {
         looked.await
     }
 
-    /// Exposes `pieces` as the reply to a call, in order; `extra` are bytes that are held with
-    /// them though they are not exposed. Gives the segments and the exposure's number.
+    /// Exposes `pieces` as the reply to a call, in order; `extra` are bytes held with them, but not
+    /// exposed. Returns the segments and the exposure's number.
     ///
     /// # Errors
-    /// A bound is reached, or the connection has ended; nothing is exposed then.
+    /// A limit is reached, or the connection has ended; nothing is exposed then.
     pub(super) fn open<S>(
         &self,
         shared: &ResponderShared<S>,
@@ -206,7 +206,7 @@ impl Exposures {
         Ok((segments, number))
     }
 
-    /// Notes that a reply is sent: its window begins.
+    /// Records that a reply is sent: its window begins.
     pub(super) fn sent<S>(
         &self,
         shared: &ResponderShared<S>,
@@ -246,14 +246,15 @@ impl Exposures {
         let limits = shared.settings.get().exposures;
         self.late
             .set((self.late.get() + 1).min(limits.connection.max(1)));
-        // A reply that could not leave in two windows never will: the client takes nothing.
+        // A reply that could not be sent within two windows never will: the client receives
+        // nothing.
         if limits.close || !told {
             connection.close(true);
         }
     }
 
-    /// Gives a reply that has not left yet one more window: it may have been held back, or have
-    /// waited for room in the send queue, and the client cannot have fetched it.
+    /// Gives an unsent reply one more window: it may have been withheld, or have waited for space
+    /// in the send queue, and the client cannot have fetched it.
     fn prolong<S>(
         &self,
         shared: &ResponderShared<S>,
@@ -273,7 +274,7 @@ impl Exposures {
         true
     }
 
-    /// Ends an exposure and lets those go on that waited for it.
+    /// Ends an exposure and wakes its waiters.
     fn end<S>(
         &self,
         shared: &ResponderShared<S>,
@@ -301,16 +302,16 @@ impl Exposures {
 }
 
 impl Compatibility {
-    /// Replies that were sent with read chunks and await RDMA_DONE. One that is being prepared is
-    /// not among them until it is sent.
+    /// Replies sent with read chunks that wait for RDMA_DONE. One in preparation counts only after
+    /// it is sent.
     #[must_use]
     pub fn awaited_dones(&self) -> u32 {
         self.exposures.pending.get()
     }
 
-    /// Receives to be kept posted beyond the grant: one for every RDMA_DONE that may come,
-    /// replies that are about to leave and those whose window has passed included (RFC 5666
-    /// section 3.8; conformance table, D-28). Zero outside of classic mode.
+    /// Receives to be kept posted beyond the grant: one for every RDMA_DONE that may arrive,
+    /// including those of unsent replies and of replies whose window has passed (RFC 5666 section
+    /// 3.8; conformance table, D-28). Zero outside of classic mode.
     #[must_use]
     pub fn receives(&self) -> u32 {
         if !self.exposures.on {
@@ -319,9 +320,9 @@ impl Compatibility {
         self.exposures.open_replies() + self.exposures.late.get()
     }
 
-    /// Waits in line, first come first served, until `enough` holds. It is looked at when nobody
-    /// is before in line, and again whenever an exposure of this connection has ended, be it by
-    /// RDMA_DONE or by its window.
+    /// Waits in turn, first come, first served, until `enough` holds. It is evaluated when the
+    /// waiter is first in line, and whenever an exposure of this connection has ended, by RDMA_DONE
+    /// or at the end of its window.
     ///
     /// # Errors
     /// The connection ended.
@@ -332,15 +333,15 @@ impl Compatibility {
         self.exposures.queue(&self.exposures.withheld, enough).await
     }
 
-    /// Takes in RDMA_DONE: the memory of that reply is not reachable from here on. Returns whether
-    /// one was awaited for this XID; a second one, or any other, changes nothing.
+    /// Handles RDMA_DONE: the memory of that reply is no longer accessible. Returns whether one was
+    /// expected for this XID; a second one, or any other, changes nothing.
     pub(in crate::rdma) fn done<S>(
         &self,
         shared: &ResponderShared<S>,
         connection: &Rc<RdmaConnection>,
         xid: u32,
     ) -> bool {
-        // A client that begins its XIDs anew sends RDMA_DONE in the order of its replies.
+        // A client that reuses XIDs sends RDMA_DONE in the order of its replies.
         let known = |entry: &ExposedReply| entry.xid == xid && entry.sent;
         let number = {
             let table = self.exposures.table.borrow();
@@ -358,7 +359,7 @@ impl Compatibility {
         awaited
     }
 
-    /// Notes that a revocation has taken effect.
+    /// Records that a revocation has taken effect.
     pub(in crate::rdma) fn revoked<S>(
         &self,
         shared: &ResponderShared<S>,
@@ -372,7 +373,7 @@ impl Compatibility {
         }
     }
 
-    /// Lets everything go, for the connection has ended and its keys with it.
+    /// Releases everything: the connection has ended, and its keys with it.
     pub(in crate::rdma) fn disconnected<S>(
         &self,
         shared: &ResponderShared<S>,
@@ -397,7 +398,7 @@ impl Compatibility {
     }
 }
 
-/// Makes keys dead. What the peer is reading at this moment may keep memory a little longer.
+/// Revokes keys. Reads by the peer in progress may hold memory a little longer.
 fn revoke<S>(
     shared: &ResponderShared<S>,
     connection: &RdmaConnection,
@@ -412,7 +413,7 @@ fn revoke<S>(
     }
 }
 
-/// Accounts for memory that nobody can reach any more.
+/// Releases the accounting of memory that is no longer accessible.
 fn release<S>(shared: &ResponderShared<S>, connection: &RdmaConnection, held: ExposedKey) {
     shared.exposed.budget.give_bytes(held.bytes);
     count(shared, connection, |counters| {
@@ -420,13 +421,13 @@ fn release<S>(shared: &ResponderShared<S>, connection: &RdmaConnection, held: Ex
     });
 }
 
-/// The XID of an RDMA_DONE (RFC 5666 section 4.1), if that is what the message is.
+/// The XID of an RDMA_DONE (RFC 5666 section 4.1), if the message is one.
 pub fn done_of(message: &[u8]) -> Option<u32> {
     let words = FirstWords::read(message)?;
     (words.version == VERSION && words.kind == Kind::Done.number()).then_some(words.xid)
 }
 
-/// What the exposures of all connections of one reactor share.
+/// State shared by the exposures of all connections of one reactor.
 pub struct ReactorExposures {
     budget: Arc<ExposureBudget>,
     timers: RefCell<TimerWheel<DueWindow>>,
@@ -435,11 +436,11 @@ pub struct ReactorExposures {
     pub(super) waiting: Cell<usize>,
 }
 
-/// Whose window passes: the connection and the exposure's number.
+/// The connection and the number of an exposure whose window ends.
 type DueWindow = (Weak<RdmaConnection>, u64);
 
 impl ReactorExposures {
-    /// None yet; within `budget`, which all reactors share.
+    /// Empty; within `budget`, which all reactors share.
     pub(in crate::rdma) fn new(budget: Arc<ExposureBudget>, now: Instant) -> Self {
         Self {
             budget,
@@ -449,13 +450,13 @@ impl ReactorExposures {
         }
     }
 
-    /// What is exposed in the whole service.
+    /// The exposures of the whole service.
     #[must_use]
     pub fn budget(&self) -> &Arc<ExposureBudget> {
         &self.budget
     }
 
-    /// Begins a window of this length now.
+    /// Starts a window of this length.
     fn arm(
         &self,
         connection: &Rc<RdmaConnection>,
@@ -474,13 +475,13 @@ impl ReactorExposures {
         self.timers.borrow().is_empty()
     }
 
-    /// When the next window passes.
+    /// When the next window ends.
     pub(in crate::rdma) fn next_deadline(&self) -> Option<Instant> {
         self.timers.borrow().next_deadline()
     }
 }
 
-/// Ends the exposures whose window has passed. Returns how many.
+/// Ends the exposures whose window has passed. Returns their number.
 pub fn expire<S>(shared: &ResponderShared<S>, now: Instant) -> usize {
     let exposed = &shared.exposed;
     if exposed.timers.borrow().is_empty() {

@@ -1,11 +1,13 @@
-//! What few peers use, apart from the common path of the transport:
+//! Rarely used features, separate from the common path of the transport:
 //!
 //! * replies with read chunks, which the client fetches and answers by RDMA_DONE (`classic`,
 //!   `exposures`, `budget`),
-//! * the connection configuration protocol, and the alignment of RDMA_MSGP that it tells (`ccp`),
+//! * the connection configuration protocol, and the alignment of RDMA_MSGP that it announces
+//!   (`ccp`),
 //! * extensions of version two ([`options`]).
 //!
-//! The common path holds a [`Compatibility`] for each connection, and calls what stands here.
+//! The common path holds a [`Compatibility`] for each connection, and calls the functions of this
+//! module.
 
 mod budget;
 mod ccp;
@@ -30,15 +32,15 @@ pub(super) use exposures::expire;
 pub use exposures::{ReactorExposures, dones_most, keys_most};
 pub(super) use options::take;
 
-/// What few peers use, on one connection.
+/// The rarely used features of one connection.
 pub struct Compatibility {
-    /// Replies that the client fetches; without any but in classic mode.
+    /// Replies that the client fetches; empty except in classic mode.
     exposures: Exposures,
     receive_alignment: Cell<ccp::ReceiveAlignment>,
 }
 
 impl Compatibility {
-    /// That of a new connection, in classic mode or not.
+    /// The state of a new connection, in classic mode or not.
     pub(super) fn new(classic: bool) -> Self {
         Self {
             exposures: Exposures::new(classic),
@@ -52,7 +54,7 @@ impl Compatibility {
         self.exposures.is_on() && version == Version::One
     }
 
-    /// What a reply of a version may take that has these limits without read chunks.
+    /// The limits of a reply of a version, given those without read chunks.
     #[inline]
     pub(super) fn limits(&self, version: Version, limits: Limits) -> Limits {
         if self.exposes(version) {
@@ -61,7 +63,7 @@ impl Compatibility {
         limits
     }
 
-    /// The XID of a message that is an RDMA_DONE which may be awaited.
+    /// The XID of an RDMA_DONE that may be expected.
     #[inline]
     pub(super) fn done_of(&self, message: &[u8]) -> Option<u32> {
         if !self.exposures.is_on() {
@@ -70,29 +72,29 @@ impl Compatibility {
         exposures::done_of(message)
     }
 
-    /// Replies that the client may fetch, those that are about to leave included.
+    /// Replies that the client may fetch, including those about to be sent.
     #[must_use]
     pub fn exposed_replies(&self) -> u32 {
         self.exposures.open_replies()
     }
 
-    /// Bytes of its buffer before a receive.
+    /// The offset of a receive in its buffer.
     #[inline]
     pub(super) fn indent(&self) -> usize {
         self.receive_alignment.get().indent
     }
 }
 
-/// What begins once a reply has left.
+/// An action after a reply was sent.
 pub(super) enum FollowUp {
-    /// The window of the exposure of this number.
+    /// Start the window of the exposure with this number.
     Exposed(u64),
-    /// Limits that hold for all that comes behind it.
+    /// Apply limits to everything after it.
     Agreed(Box<ccp::Agreed>),
 }
 
 impl FollowUp {
-    /// Begins it.
+    /// Performs it.
     #[cold]
     pub fn begin<S>(self, shared: &ResponderShared<S>, connection: &Rc<RdmaConnection>) {
         match self {

@@ -1,15 +1,15 @@
 //! Optional operations of version two (version two draft sections 4.1 to 4.3).
 //!
-//! An extension of the protocol is a set of message types, each an RDMA2_OPTIONAL with a number of
-//! its own. A peer finds out by trying whether the other side has it, so an extension is there
-//! with all of its types or not at all: it is registered as a whole. None is built in.
+//! An extension of the protocol is a set of message types, each an RDMA2_OPTIONAL with its own
+//! number. A peer detects support by trying, so an extension is supported with all of its types or
+//! not at all: it is registered as a whole. None is built in.
 //!
-//! Whoever writes an extension states with it (section 4.3):
-//! * what each of its types is for,
-//! * the layout of what they carry, in XDR,
-//! * how it reports errors that the base protocol has no code for,
-//! * whether an RPC message, or a part of one, follows, and what it holds,
-//! * what it needs of other extensions and does to them.
+//! The author of an extension specifies (section 4.3):
+//! * the purpose of each of its types,
+//! * the layout of their content, in XDR,
+//! * how it reports errors without a code in the base protocol,
+//! * whether an RPC message, or a part of one, follows, and its content,
+//! * its requirements of other extensions and effects on them.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -27,14 +27,14 @@ use crate::rdma::counters::count;
 use crate::rdma::request::ServeOutcome;
 use crate::rdma::{RdmaConnection, ResponderShared};
 
-/// An extension: all that one document defines.
+/// An extension: everything that one document defines.
 pub trait Extension {
     /// All of its message types.
     fn kinds(&self) -> &[u32];
 
-    /// Takes a message of one of its types. A message with direction CALL may be answered: the
-    /// bytes of the answer go to `answer`, which is empty. What is said to a message with
-    /// direction REPLY is not sent, as that is none to be answered.
+    /// Handles a message of one of its types. A message with direction CALL may be answered: the
+    /// bytes of the answer go to `answer`, which is empty. An answer to a message with direction
+    /// REPLY is not sent.
     fn take(
         &self,
         peer: Peer,
@@ -44,14 +44,14 @@ pub trait Extension {
     ) -> OptionOutcome;
 }
 
-/// What an extension makes of a message.
+/// The result of a message to an extension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OptionOutcome {
-    /// It needs no answer.
+    /// There is no answer.
     Unanswered,
-    /// An RDMA2_OPTIONAL of this type goes back, with the XID of the message and direction REPLY.
+    /// An RDMA2_OPTIONAL of this type is sent, with the XID of the message and direction REPLY.
     Answered(u32),
-    /// What it carries cannot be decoded: RDMA2_ERR_BAD_XDR goes back.
+    /// Its content cannot be decoded: RDMA2_ERR_BAD_XDR is sent.
     Malformed,
 }
 
@@ -71,14 +71,14 @@ impl Options {
         self.extensions.borrow_mut().register(&kinds, extension)
     }
 
-    /// The extension that a message type is of.
+    /// The extension of a message type.
     #[must_use]
     pub fn find(&self, kind: u32) -> Option<Rc<dyn Extension>> {
         self.extensions.borrow().find(kind).cloned()
     }
 }
 
-/// Takes an RDMA2_OPTIONAL or RDMA_DONE. What answers it is put into `prepared`.
+/// Handles an RDMA2_OPTIONAL or RDMA_DONE. Its answer is put into `prepared`.
 pub(in crate::rdma) async fn take<S>(
     shared: &ResponderShared<S>,
     connection: &RdmaConnection,
@@ -86,15 +86,15 @@ pub(in crate::rdma) async fn take<S>(
     prepared: &mut Option<Prepared>,
 ) -> Result<ServeOutcome, Broken> {
     let Body::Optional(optional) = header.body else {
-        // In classic mode RDMA_DONE never comes to here; in any other none is awaited, for no reply
-        // has read chunks.
+        // In classic mode RDMA_DONE never arrives here; otherwise none is expected, as no reply has
+        // read chunks.
         count(shared, connection, |counters| {
             counters.dones.add(1);
             counters.dones_stray.add(1);
         });
         return Ok(ServeOutcome::Nothing);
     };
-    // Errors and answers go to requesters only (version two draft section 5.2.2).
+    // Errors and answers are sent to requesters only (version two draft section 5.2.2).
     let is_call = optional.direction == MessageType::Call;
     let refused = |refusal| match is_call {
         true => Ok(ServeOutcome::Refused(refusal)),

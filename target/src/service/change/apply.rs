@@ -1,4 +1,4 @@
-//! A change as the thread takes it that asks for it.
+//! The side of a change on the requesting thread.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -24,38 +24,38 @@ use crate::service::control::{REACTOR_ANSWER_TIMEOUT, ServiceControl};
 use crate::service::worker::ReactorMessage;
 use crate::service::{memory, plan};
 
-/// What the service runs with; replaced as a whole.
+/// The state in force; replaced as a whole.
 #[derive(Clone)]
 pub struct InForce {
     /// The configuration.
     pub config: Arc<Config>,
-    /// What is served, in the order of the configuration.
+    /// The exports, in the order of the configuration.
     pub exports: ExportVolumes,
     /// Listeners, in the order of the configuration.
     pub listeners: Vec<Listener>,
-    /// Listeners that have been taken out; some may have connections.
+    /// Removed listeners; some may have connections.
     pub former: Vec<Listener>,
-    /// Where RPC over TCP listens.
+    /// The address of RPC over TCP.
     pub rpc: Option<SocketAddr>,
 }
 
 impl InForce {
-    /// Where it listens, for the port mapper.
+    /// The addresses for the port mapper.
     pub fn offers(&self) -> Offers {
         let fabric: Vec<_> = self.listeners.iter().map(|one| one.address).collect();
         Offers::of_service(self.rpc, &fabric)
     }
 }
 
-/// What only one change at a time may touch.
+/// State used by one change at a time.
 pub struct Changing {
-    /// The name of the next listener.
+    /// The identifier of the next listener.
     pub next_listener: u64,
     /// With the port mapper of this host.
     pub registration: Option<Registration>,
 }
 
-/// Everything of a change that is made ready on the thread that asks.
+/// The parts of a change prepared on the requesting thread.
 struct Prepared {
     exports: ExportVolumes,
     arenas: Vec<UnusedArena>,
@@ -70,7 +70,7 @@ impl ServiceControl {
         self.changing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is in force now.
+    /// The state in force now.
     pub(in crate::service) fn in_force(&self) -> Arc<InForce> {
         let in_force = self.in_force.lock();
         Arc::clone(&in_force.unwrap_or_else(PoisonError::into_inner))
@@ -81,7 +81,7 @@ impl ServiceControl {
         *in_force.unwrap_or_else(PoisonError::into_inner) = Arc::new(next);
     }
 
-    /// Puts a configuration in force on all reactors, or on none.
+    /// Applies a configuration on all reactors, or on none.
     pub(in crate::service) fn change(&self, next: &Arc<Config>) -> Result<Applied, ApplyError> {
         let mut changing = self.lock_changes();
         let before = self.in_force();
@@ -112,7 +112,7 @@ impl ServiceControl {
         let (round, mut ready) = match round.prepared() {
             Ok(ready) => ready,
             Err(error) => {
-                // Nobody else decides, so this is the decision.
+                // No other thread decides, so this is the decision.
                 let _ = change.decision.set(ChangeDecision::Abort);
                 self.ring();
                 // Reactors may hold new stores for longer, and must not free them.
@@ -179,7 +179,7 @@ impl ServiceControl {
         })
     }
 
-    /// Makes ready what can fail and needs no reactor.
+    /// Prepares everything that can fail and needs no reactor.
     fn prepare(
         &self,
         before: &InForce,
@@ -234,7 +234,7 @@ impl ServiceControl {
         })
     }
 
-    /// Maps what the pools are to have more, one piece for each reactor.
+    /// Maps additional memory of the pools, one piece for each reactor.
     fn more_memory(
         &self,
         before: &Config,
@@ -251,7 +251,7 @@ impl ServiceControl {
             .map_err(|error| ChangeRefused::new("mempool.size", error.to_string()))
     }
 
-    /// Lets reactors that sleep look at a decision.
+    /// Wakes sleeping reactors to check a decision.
     fn ring(&self) {
         for reactor in &self.reactors {
             reactor.alarm().ring();
@@ -260,10 +260,10 @@ impl ServiceControl {
 }
 
 impl Changing {
-    /// Tells the port mapper of this host, where it is to know.
+    /// Registers with the port mapper of this host, if configured.
     ///
     /// # Errors
-    /// Why it does not know.
+    /// Why it is not registered.
     fn register(&self, config: &Config, offers: Offers) -> Result<(), String> {
         if config.rpc.rpcbind != Rpcbind::Register {
             return Ok(());
@@ -312,13 +312,13 @@ fn listeners(
     .collect()
 }
 
-/// One change asked of all reactors, each of which may take [`REACTOR_ANSWER_TIMEOUT`] for each of
+/// One change sent to all reactors, each of which may take [`REACTOR_ANSWER_TIMEOUT`] for each of
 /// the two steps.
 struct Round<'a> {
     control: &'a ServiceControl,
     answers: Receiver<(usize, ReactorAnswer)>,
     since: Instant,
-    /// Why a reactor could not be asked.
+    /// Why the change could not be sent to a reactor.
     unasked: Vec<Option<&'static str>>,
 }
 
@@ -345,7 +345,7 @@ impl<'a> Round<'a> {
         }
     }
 
-    /// Waits until all have made it ready.
+    /// Waits until all have prepared it.
     fn prepared(self) -> Result<(Self, Vec<Ready>), ApplyError> {
         let count = self.unasked.len();
         let mut seconds = vec![None; count];
@@ -402,7 +402,7 @@ impl<'a> Round<'a> {
         })
     }
 
-    /// Waits until all work by it. One that is stuck will, as soon as it turns.
+    /// Waits until all have applied it. A stuck reactor will, as soon as it continues.
     fn applied(mut self) -> Vec<ReactorOutcome> {
         let count = self.unasked.len();
         let mut seconds = vec![None; count];

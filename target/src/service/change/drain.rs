@@ -1,26 +1,26 @@
-//! Going on to run without clients, or until the end.
+//! Draining: running without clients, temporarily or until the stop.
 
 use std::time::{Duration, Instant};
 
 use crate::rpc::Transport;
 
-/// After the deadline of a drain, connections are given this long to end.
+/// The time for connections to end after the deadline of a drain.
 const LAST_FLUSH: Duration = Duration::from_secs(1);
 
 /// A drain in progress on one reactor.
 #[derive(Clone, Copy, Debug)]
 pub struct Drain {
     deadline: Instant,
-    /// The reactor stops then.
+    /// The reactor then stops.
     ends: bool,
-    /// All connections have been told to end.
+    /// All connections have been asked to end.
     closed: bool,
-    /// There is nothing to wait for any more.
+    /// There is nothing left to wait for.
     over: bool,
 }
 
 impl Drain {
-    /// Begins one; the reactor stops with it if it `ends`.
+    /// Starts one; the reactor stops after it if it `ends`.
     pub fn new(deadline: Instant, ends: bool) -> Self {
         Self {
             deadline,
@@ -30,7 +30,7 @@ impl Drain {
         }
     }
 
-    /// Goes on with another deadline. What was to end still does.
+    /// Continues with another deadline. A stop already requested remains.
     pub fn again(&mut self, deadline: Instant, ends: bool) {
         *self = Self::new(deadline, self.ends || ends);
     }
@@ -40,8 +40,7 @@ impl Drain {
         self.ends
     }
 
-    /// When there is something to do: connections are to be closed, or, once they are, their ends
-    /// are not waited for any longer.
+    /// The next deadline: for closing connections, or for waiting for their ends.
     pub fn next_deadline(&self) -> Option<Instant> {
         match (self.over, self.closed) {
             (true, _) => None,
@@ -50,13 +49,13 @@ impl Drain {
         }
     }
 
-    /// When it is over, whatever is left.
+    /// When it ends in any case.
     fn last(&self) -> Instant {
         self.deadline + LAST_FLUSH
     }
 
-    /// Carries it on: ends connections as they fall idle, and all of them at the deadline. Returns
-    /// whether the reactor is to stop.
+    /// Continues it: ends idle connections, and all of them at the deadline. Returns whether the
+    /// reactor is to stop.
     pub fn step(&mut self, now: Instant, transports: &mut [&mut dyn Transport]) -> bool {
         if self.over {
             return self.ends;

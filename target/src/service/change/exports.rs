@@ -1,4 +1,4 @@
-//! Which stores stay, come and go with a change of the exports.
+//! Which stores are kept, added and removed by a change of the exports.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -13,16 +13,16 @@ use super::ticket::ChangeRefused;
 use crate::exports::{Exports, ExportsError, Rules};
 use crate::service::{folders, plan};
 
-/// Time between two looks whether a store is used any longer.
+/// The interval of checking whether a store is still used.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// What is served.
+/// The served exports.
 pub type ExportVolumes = Vec<(Rules, AnyVolume)>;
 
-/// The exports of `next`: those that there are keep their stores, and new ones get one.
+/// The exports of `next`: existing ones keep their stores, and new ones get one.
 ///
 /// # Errors
-/// There is not so much memory, or the exports contradict each other.
+/// There is not enough memory, or the exports contradict each other.
 pub fn next_of(
     before: &ExportVolumes,
     next: &Config,
@@ -40,7 +40,7 @@ pub fn next_of(
     Ok(served)
 }
 
-/// Whether a table can be made of them.
+/// Checks that a table can be made of them.
 ///
 /// # Errors
 /// They contradict each other.
@@ -54,7 +54,7 @@ fn of<'a>(served: &'a ExportVolumes, export: &Export) -> Option<&'a AnyVolume> {
     found.map(|(_, store)| store)
 }
 
-/// Puts in force what of the stores' configuration can change while they are served.
+/// Applies the stores' settings that can change while they are served.
 pub fn adjust(served: &ExportVolumes, next: &Config) {
     for ((_, volume), export) in served.iter().zip(&next.exports) {
         if let (AnyVolume::Posix(volume), Store::Posix(posix)) = (volume, &export.store) {
@@ -63,7 +63,7 @@ pub fn adjust(served: &ExportVolumes, next: &Config) {
     }
 }
 
-/// What is left of an export that is served no longer, for as long as somebody uses it.
+/// The store of a removed export, while it is still used.
 pub enum Remains {
     /// One in memory.
     Memory(memory::Remains),
@@ -80,16 +80,15 @@ impl Remains {
     }
 }
 
-/// The stores of exports that `next` has no more.
+/// The stores of exports that `next` does not have.
 pub fn gone(before: &ExportVolumes, next: &ExportVolumes) -> Vec<Remains> {
     let stays = |volume: &AnyVolume| next.iter().any(|(_, other)| other.is(volume));
     let gone = before.iter().filter(|(_, volume)| !stays(volume));
     gone.map(|(_, volume)| Remains::of(volume)).collect()
 }
 
-/// Frees and closes stores once nobody uses them, on threads of their own: giving much memory back
-/// stalls whoever does it, and so does a folder with much to make durable. The threads live as long
-/// as there are any.
+/// Frees and closes unused stores, on threads of its own: freeing much memory blocks the calling
+/// thread, and so does syncing a folder. The threads run while there are any.
 #[derive(Clone, Default)]
 pub struct Reaper {
     shared: Arc<ExportsShared>,
@@ -104,14 +103,14 @@ struct ExportsShared {
 #[derive(Default)]
 struct ExportsState {
     remains: Vec<Remains>,
-    /// Whether a thread looks after them.
+    /// Whether a thread is running.
     runs: bool,
-    /// Folders that are being closed, and one while it is looked which can be.
+    /// Folders being closed, plus one while they are checked.
     closing: usize,
 }
 
 impl Reaper {
-    /// Takes stores that are served no longer.
+    /// Adds stores that are no longer served.
     pub fn take(&self, gone: Vec<Remains>) {
         if gone.is_empty() {
             return;
@@ -130,7 +129,7 @@ impl Reaper {
         }
     }
 
-    /// Waits until all folders that it took are closed. Whether they are.
+    /// Waits until all added folders are closed. Returns whether they are.
     pub fn wait(&self, deadline: Instant) -> bool {
         let mut state = self.lock();
         let busy = |state: &ExportsState| {
@@ -156,7 +155,7 @@ impl Reaper {
                 state.closing += 1;
                 std::mem::take(&mut state.remains)
             };
-            // Freeing memory takes long, so not with the lock.
+            // Freeing memory takes long, so not under the lock.
             let mut left = Vec::new();
             let mut sole = Vec::new();
             for one in all {
@@ -191,7 +190,7 @@ impl Reaper {
         }
     }
 
-    /// Makes durable what was written to a folder. One whose file system hangs holds up no other.
+    /// Syncs a folder. One whose file system hangs does not delay others.
     #[allow(clippy::needless_pass_by_value)] // Ends here.
     fn close(&self, volume: Volume) {
         folders::close_one(&volume);

@@ -1,4 +1,4 @@
-//! Which listeners stay, come and go.
+//! Which listeners are kept, added and removed.
 
 use std::net::SocketAddr;
 
@@ -11,29 +11,29 @@ use crate::service::control::ReactorParts;
 /// A listener in force.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listener {
-    /// Its name.
+    /// Its identifier.
     pub id: FabricId,
-    /// What the configuration says of it.
+    /// Its configuration.
     pub fabric: Fabric,
-    /// Where it listens, with the port that the system chose.
+    /// Its address, with the actual port.
     pub address: SocketAddr,
 }
 
-/// What becomes of listeners.
+/// The assignment of listeners.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Matched {
-    /// For each of the next configuration: the one that it is already.
+    /// For each of the next configuration: the existing one.
     pub kept: Vec<Option<FabricId>>,
-    /// Those that go.
+    /// Those to be removed.
     pub removed: Vec<FabricId>,
-    /// For each of the next configuration: the one that goes and whose socket it takes over, where
-    /// both have sockets.
+    /// For each of the next configuration: the removed one whose socket it takes over, if both have
+    /// sockets.
     pub replaces: Vec<Option<FabricId>>,
 }
 
-/// Finds the listeners of the next configuration among those there are. Classic mode is a limit of
-/// connections, so it may change without a new listener; check values and shared receives are the
-/// provider's.
+/// Matches the listeners of the next configuration with the existing ones. Classic mode is a limit
+/// of connections, so it may change without a new listener; check values and shared receives belong
+/// to the provider.
 pub fn matched(before: &[Listener], next: &[Fabric]) -> Matched {
     let mut left: Vec<&Listener> = before.iter().collect();
     let mut take = |same: &dyn Fn(&Fabric) -> bool| {
@@ -67,8 +67,8 @@ pub fn matched(before: &[Listener], next: &[Fabric]) -> Matched {
     }
 }
 
-/// What is told of listeners: those of the configuration in its order, those that have been taken
-/// out (`former`) as long as they have connections, and RPC over TCP.
+/// The status of listeners: those of the configuration in its order, removed ones (`former`) while
+/// they have connections, and RPC over TCP.
 pub fn listener_status(
     listeners: &[Listener],
     former: &[Listener],
@@ -97,7 +97,7 @@ pub fn listener_status(
     let configured = configured.map(|(index, listener)| status(listener, Some(index)));
     let former = former.iter().map(|listener| status(listener, None));
     let tcp = rpc.map(|address| {
-        // What has ended is read first, so that it is never more than what has begun.
+        // Ended connections are read first, so that they never exceed the accepted ones.
         let ended: u64 = parts.iter().map(|one| one.tcp.ended.get()).sum();
         let accepted: u64 = parts.iter().map(|one| one.tcp.accepted.get()).sum();
         ListenerStatus {
@@ -159,7 +159,7 @@ mod tests {
         assert_eq!(first.kept, [None, None]);
         assert_eq!(first.removed, [FabricId(0), FabricId(1)]);
         assert_eq!(first.replaces, [Some(FabricId(0)), None]);
-        // Nothing is taken over from one that stays.
+        // No socket of a kept listener is taken over.
         assert_eq!(matched(&before, &next).replaces, [None, None, None]);
     }
 

@@ -6,25 +6,25 @@ use tracing_subscriber::EnvFilter;
 
 use super::ticket::ChangeRefused;
 
-/// Puts another filter in place of the one that log lines pass.
+/// Replaces the filter of log lines.
 pub type LogHook = Box<dyn Fn(EnvFilter) -> Result<(), String> + Send + Sync>;
 
-/// The filter of the log, as far as the service has to do with it.
+/// The service's access to the filter of the log.
 #[derive(Default)]
 pub struct LogFilter {
     hook: OnceLock<LogHook>,
 }
 
 impl LogFilter {
-    /// Whoever writes the log is told of new filters in this way. The first one given counts.
+    /// Sets the function for new filters. Only the first call has an effect.
     pub fn set_hook(&self, hook: LogHook) {
         let _ = self.hook.set(hook);
     }
 
-    /// Reads a filter.
+    /// Parses a filter.
     ///
     /// # Errors
-    /// What is wrong with it, and what is accepted.
+    /// The error, and the accepted values.
     pub fn parse(text: &str) -> Result<EnvFilter, String> {
         EnvFilter::try_new(text).map_err(|error| {
             format!(
@@ -38,10 +38,10 @@ impl LogFilter {
         Self::parse(text).map_err(|reason| ChangeRefused::new("log", reason))
     }
 
-    /// Lets log lines pass this filter from now on.
+    /// Sets the filter of log lines from now on.
     ///
     /// # Errors
-    /// Why they still pass the one before.
+    /// Why the previous one stays.
     pub fn set(&self, filter: EnvFilter) -> Result<(), String> {
         let set = self.hook.get().map_or(Ok(()), |hook| hook(filter));
         set.map_err(|error| format!("log: the filter is unchanged: {error}"))

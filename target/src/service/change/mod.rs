@@ -7,15 +7,15 @@
 //! all. A reactor that is stuck when it is asked finds the decision when it wakes, so it can never
 //! be left with a change that others have not.
 //!
-//! | module | what it does |
+//! | module | content |
 //! | --- | --- |
-//! | `ticket` | what goes between the thread that asks and the reactors |
-//! | `apply` | the thread that asks |
+//! | `ticket` | data between the requesting thread and the reactors |
+//! | `apply` | the requesting thread |
 //! | `reactor` | each reactor |
-//! | `listeners` | which listeners stay, come and go |
-//! | `exports` | which stores stay, come and go, and freeing those that went |
+//! | `listeners` | which listeners are kept, added and removed |
+//! | `exports` | which stores are kept, added and removed, and freeing removed ones |
 //! | `log` | the filter of the log |
-//! | `drain`, `pause` | going on to run without clients, and back |
+//! | `drain`, `pause` | running without clients, and resuming |
 
 mod apply;
 mod drain;

@@ -1,4 +1,4 @@
-//! Draining on request, and serving again.
+//! Draining on request, and resuming.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,17 +14,17 @@ use crate::service::devices;
 use crate::service::phase::ServicePhase;
 use crate::service::worker::ReactorMessage;
 
-/// Between two attempts to have an address again.
+/// The interval of attempts to use an address again.
 const AGAIN: Duration = Duration::from_millis(20);
 
 impl ServiceControl {
-    /// Lets clients finish until a deadline, from now on or instead of an earlier deadline.
+    /// Starts a drain with a deadline, or changes the deadline.
     pub(in crate::service) fn begin_drain(
         &self,
         order: DrainOrder,
     ) -> Result<DrainStatus, ControlError> {
         let changing = self.lock_changes();
-        // What is not a length of time is none.
+        // An invalid duration is taken as zero.
         let timeout = Duration::try_from_secs_f64(order.deadline_seconds).unwrap_or_default();
         let deadline = Instant::now() + timeout;
         self.phase.set(ServicePhase::Draining(deadline))?;
@@ -45,7 +45,7 @@ impl ServiceControl {
         self.drain_progress()
     }
 
-    /// How far a drain has come.
+    /// The progress of a drain.
     pub(in crate::service) fn drain_progress(&self) -> Result<DrainStatus, ControlError> {
         let deadline = self.phase.get().deadline();
         let mut sum = OpenWork::default();
@@ -70,7 +70,7 @@ impl ServiceControl {
         })
     }
 
-    /// Serves again.
+    /// Resumes service.
     pub(in crate::service) fn end_drain(&self) -> Result<DrainStatus, ControlError> {
         let changing = self.lock_changes();
         let phase = self.phase.get();
@@ -82,10 +82,10 @@ impl ServiceControl {
                 fabric: listeners.map(|one| (one.id, one.address)).collect(),
                 rpc: in_force.rpc,
             });
-            // The first one listens, so it comes last: what it accepts, all serve.
+            // The first one listens, so it comes last: all serve the connections that it accepts.
             for (number, reactor) in self.reactors.iter().enumerate().rev() {
                 let resume = (number == 0).then(|| Arc::clone(&resume));
-                // A listener on devices gives its address back a moment after it stops.
+                // A listener on devices releases its address shortly after it stops.
                 let waits = resume.is_some() && devices::are_asked_for(&in_force.config);
                 let until = Instant::now()
                     + if waits {
@@ -102,7 +102,7 @@ impl ServiceControl {
                 if let Err(reason) = served {
                     for reactor in &self.reactors {
                         let ends = false;
-                        // One that takes no messages has not been told to serve either.
+                        // One that does not accept messages has not been asked to serve either.
                         let _ = reactor.send(ReactorMessage::Drain { deadline, ends });
                     }
                     return Err(ControlError::Unavailable(reason));
@@ -115,7 +115,7 @@ impl ServiceControl {
     }
 }
 
-/// Has a reactor serve again, and listen if it is told where. Says why that cannot be.
+/// Makes a reactor serve again, and listen if it gets addresses. Returns the reason of a failure.
 fn serve(
     reactor: &ReactorHandle<ReactorMessage>,
     resume: Option<Arc<Resume>>,

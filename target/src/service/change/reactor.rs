@@ -1,4 +1,4 @@
-//! A change as one reactor takes it.
+//! The side of a change on one reactor.
 
 use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,7 +20,7 @@ use millrace_store::any::{AnyStore, AnyVolume};
 
 /// Programs that can be changed while they serve.
 pub trait ChangeablePrograms: Serve {
-    /// Makes a table of these exports.
+    /// Prepares a table of these exports.
     ///
     /// # Errors
     /// They cannot be served.
@@ -33,7 +33,7 @@ pub trait ChangeablePrograms: Serve {
     /// Serves these exports from now on.
     fn take_exports(&self, exports: Exports<AnyStore>, room: &ReactorStores);
 
-    /// Tells these offers from now on.
+    /// Returns these addresses from now on.
     fn take_offers(&self, offers: &Arc<Offers>);
 }
 
@@ -70,19 +70,19 @@ pub struct Parts<'a, S: Serve, F: Future<Output = ()>> {
     pub tcp: &'a mut TcpServer<S>,
     pub rpcbind: Option<&'a RpcbindServer>,
     pub room: &'a ReactorStores,
-    /// No connections are taken now.
+    /// New connections are refused now.
     pub drains: bool,
     /// There are other reactors to hand connections to.
     pub hands_over: bool,
 }
 
-/// A change that is ready and not decided yet.
+/// A prepared change that is not decided yet.
 pub struct Pending {
     ticket: ChangeTicket,
     prepared: PreparedParts,
 }
 
-/// The parts of a change that one reactor has made ready.
+/// The parts of a change that one reactor has prepared.
 #[derive(Default)]
 struct PreparedParts {
     exports: Option<Exports<AnyStore>>,
@@ -91,7 +91,7 @@ struct PreparedParts {
 }
 
 impl Pending {
-    /// Makes a change ready and answers. `None` if it is given up already, or cannot be.
+    /// Prepares a change and answers. `None` if it is already aborted, or not possible.
     pub fn prepare<S, F>(ticket: ChangeTicket, parts: &mut Parts<'_, S, F>) -> Option<Self>
     where
         S: ChangeablePrograms,
@@ -117,7 +117,7 @@ impl Pending {
         self.ticket.change.decision.get().is_some()
     }
 
-    /// Puts the change in force, or gives it up. Returns the listeners that are gone.
+    /// Applies the change, or aborts it. Returns the removed listeners.
     pub fn settle<S, F>(self, parts: &mut Parts<'_, S, F>) -> Vec<FabricId>
     where
         S: ChangeablePrograms,
@@ -202,8 +202,8 @@ where
     Ok((prepared, ready))
 }
 
-/// Listens for a new listener; where one at the same address goes, on that one's socket, so that
-/// no connection is turned away meanwhile.
+/// Opens a new listener; if one at the same address is removed, on its socket, so that no
+/// connection is refused meanwhile.
 fn listen<S, F>(
     new: &NewListener,
     slot: &mut FabricSlot,
@@ -257,7 +257,7 @@ fn put_in_force<S, F>(
     }
 }
 
-/// What another thread left to be taken once.
+/// Takes data left by another thread, once.
 fn taken<T>(left: &Mutex<Option<T>>) -> Option<T> {
     left.lock().unwrap_or_else(PoisonError::into_inner).take()
 }
@@ -265,7 +265,7 @@ fn taken<T>(left: &Mutex<Option<T>>) -> Option<T> {
 /// Listens again at all addresses, or at none.
 ///
 /// # Errors
-/// The address that cannot be had.
+/// The address that cannot be used.
 pub fn listen_again<S, F>(resume: &Resume, parts: &mut Parts<'_, S, F>) -> Result<(), String>
 where
     S: Serve,

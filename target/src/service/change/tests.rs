@@ -25,7 +25,7 @@ fn start() -> Service {
                 rpc: { listen: \"127.0.0.1:0\" }\n\
                 exports: [{ path: /scratch, store: { kind: memory, size: 8MiB } }]\n";
     let mut config = config::parse(text, "test").expect("good");
-    // Two reactors on any machine; where there is one core, both are on it.
+    // Two reactors on any machine; with one core, both are on it.
     let cores = allowed_cores().into_iter().cycle().take(2).collect();
     config.reactors.cores = Cores::List(cores);
     let service = Service::start(Arc::new(config)).expect("starts");
@@ -33,23 +33,23 @@ fn start() -> Service {
     service
 }
 
-/// Stops the last reactor until the value goes.
+/// Blocks the last reactor until the value is dropped.
 fn hold(service: &Service) -> Sender<()> {
     let reactor = service.reactors.last().expect("there is one");
     let release = hold_next(reactor);
-    // Taken when it stands still.
+    // Taken when it is blocked.
     release.send(()).expect("the reactor turns");
     release
 }
 
-/// Stops a reactor, once it takes this message, until the value goes.
+/// Blocks a reactor, once it receives this message, until the value is dropped.
 fn hold_next(reactor: &ReactorHandle<ReactorMessage>) -> Sender<()> {
     let (release, held) = crossbeam_channel::bounded(0);
     assert!(reactor.send(ReactorMessage::Hold(held)).is_ok());
     release
 }
 
-/// Asks all reactors to prepare a change.
+/// Sends a change to all reactors for preparation.
 fn ask(service: &Service, change: &Arc<Change>) -> Receiver<(usize, ReactorAnswer)> {
     let (sender, answers) = crossbeam_channel::bounded(2 * service.reactors.len());
     for (number, reactor) in service.reactors.iter().enumerate() {
@@ -67,7 +67,7 @@ fn ask(service: &Service, change: &Arc<Change>) -> Receiver<(usize, ReactorAnswe
     answers
 }
 
-/// A change of nothing, which is not decided yet.
+/// An empty change, which is not decided yet.
 fn no_change() -> Change {
     Change {
         listeners: Vec::new(),
@@ -78,7 +78,7 @@ fn no_change() -> Change {
     }
 }
 
-/// Decides that a change is made, which takes these listeners out.
+/// Commits a change that removes these listeners.
 fn commit(service: &Service, change: &Change, removed: Vec<FabricId>) {
     let in_force = service.control().in_force();
     let config = &in_force.config;
@@ -143,7 +143,7 @@ fn mount(address: SocketAddr, path: &str) -> u32 {
     u32::from_be_bytes(reply[28..].try_into().expect("a word"))
 }
 
-/// What each of some connections, which are spread over the reactors, sees of two exports.
+/// The results of two exports for some connections, which are spread over the reactors.
 fn seen(service: &Service) -> Vec<(u32, u32)> {
     let rpc = service.addresses().rpc.expect("listens");
     (0..4)
@@ -151,7 +151,7 @@ fn seen(service: &Service) -> Vec<(u32, u32)> {
         .collect()
 }
 
-/// The most operations a second of the one client, which is known as long as it is connected.
+/// The rate limit of the one client, which is known while it is connected.
 fn iops(service: &Service) -> Option<u64> {
     loop {
         if let [client] = service.control().clients.usage().present.as_slice() {
@@ -180,7 +180,7 @@ fn a_stuck_reactor_ends_a_change_for_all_and_finds_nothing_changed() {
     assert_eq!(control.config(), before);
     assert_eq!(control.listeners().expect("told").len(), 2);
     assert_eq!(iops(&service), None);
-    // It wakes, and finds the change, given up, in its mailbox.
+    // It wakes, and finds the aborted change in its mailbox.
     drop(release);
     assert_eq!(seen(&service), [(0, 2); 4]);
     for parts in &control.parts {
@@ -213,7 +213,7 @@ fn a_reactor_whose_mailbox_is_full_ends_a_change_for_all() {
     assert!(error.reason.contains("does not accept messages"), "{error}");
     assert_eq!(control.config(), before);
     drop(release);
-    // Until there is room in it, connections are not handed over either.
+    // While the mailbox is full, connections are not handed over either.
     while control.ask_all(ReactorMessage::Progress).is_err() {}
     assert_eq!(seen(&service), [(0, 2); 4]);
     service.drain(Duration::ZERO);
@@ -248,7 +248,7 @@ fn a_connection_that_arrives_while_its_listener_goes_is_served() {
     let change = Arc::new(no_change());
     let answers = ask(&service, &change);
     let listener = service.control().in_force().listeners[0].clone();
-    // The first reactor accepts, and looks at its mailbox several times before it is through.
+    // The first reactor accepts, and checks its mailbox several times before it has finished.
     let reactor = &service.reactors[0];
     let (sender, _reports) = crossbeam_channel::unbounded();
     let batch = || {

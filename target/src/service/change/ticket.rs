@@ -1,4 +1,4 @@
-//! What goes between the thread that asks for a change and the reactors.
+//! Data between the thread that requests a change and the reactors.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -15,77 +15,77 @@ use crate::rpcbind::Offers;
 use crate::service::devices::Devices;
 use crate::service::plan::ProviderCounters;
 
-/// A change on its way.
+/// A change in progress.
 pub struct Change {
     /// Listeners to be added.
     pub listeners: Vec<NewListener>,
-    /// Where RPC over TCP shall listen instead.
+    /// The new address of RPC over TCP.
     pub rpc: Option<SocketAddr>,
     /// The exports, if they change.
     pub exports: Option<ExportVolumes>,
-    /// The devices that listeners may be on.
+    /// The devices for listeners.
     pub devices: Option<Devices>,
-    /// What is to become of it, once all reactors have answered or one has not.
+    /// The decision, once all reactors have answered or one has not.
     pub decision: OnceLock<ChangeDecision>,
 }
 
 /// A listener to be added.
 pub struct NewListener {
-    /// Its name.
+    /// Its identifier.
     pub id: FabricId,
-    /// Its place in the configuration.
+    /// Its index in the configuration.
     pub index: usize,
-    /// What the configuration says of it.
+    /// Its configuration.
     pub fabric: config::Fabric,
     /// Limits of its connections.
     pub limits: QueuePairLimits,
-    /// The listener at the same address, which goes: its socket is taken over.
+    /// The removed listener at the same address, whose socket is taken over.
     pub replaces: Option<FabricId>,
-    /// Where another one listens at the same port that goes once this one is there.
+    /// The address of another listener at the same port, which is removed once this one is open.
     pub behind: Option<SocketAddr>,
 }
 
-/// What is to become of a change.
+/// The decision on a change.
 pub enum ChangeDecision {
-    /// It is put in force, by all reactors.
+    /// It is applied, by all reactors.
     Commit(Box<Commit>),
-    /// It is given up, by all reactors.
+    /// It is aborted, by all reactors.
     Abort,
 }
 
-/// What a reactor has to do to put a change in force; none of it can fail.
+/// The actions of a reactor to apply a change; none of them can fail.
 pub struct Commit {
-    /// What the responder goes by.
+    /// The settings of the responder.
     pub settings: Settings,
-    /// How to wait for work.
+    /// The polling mode.
     pub poll: PollMode,
-    /// More memory, by reactor, to be taken once; empty if there is none to add.
+    /// Additional memory, by reactor, to be taken once; empty if there is none.
     pub arenas: Vec<Mutex<Option<UnusedArena>>>,
-    /// What the port mapper tells, if that changes.
+    /// The addresses for the port mapper, if they change.
     pub offers: Option<Arc<Offers>>,
-    /// Listeners that go.
+    /// Removed listeners.
     pub removed: Vec<FabricId>,
-    /// Limits of listeners that stay.
+    /// Limits of kept listeners.
     pub limits: Vec<(FabricId, QueuePairLimits)>,
 }
 
-/// What a reactor has made ready.
+/// The result of a reactor's preparation.
 #[derive(Debug, Default)]
 pub struct Ready {
-    /// Where new listeners listen, where this reactor has them.
+    /// The addresses of new listeners, if this reactor has them.
     pub fabric: Vec<(FabricId, SocketAddr)>,
-    /// Where RPC over TCP listens, if that changes and this reactor has it.
+    /// The address of RPC over TCP, if it changes and this reactor has it.
     pub rpc: Option<SocketAddr>,
-    /// What its new providers count.
+    /// The counters of its new providers.
     pub counters: Vec<ProviderCounters>,
 }
 
-/// Why a change cannot be: the key at fault and what stands in its way.
+/// Why a change is not possible: the key and the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChangeRefused {
     /// Such as `fabric[1].listen`.
     pub path: String,
-    /// What stands in the way.
+    /// The reason.
     pub reason: String,
 }
 
@@ -104,33 +104,33 @@ impl From<ConfigProblem> for ChangeRefused {
     }
 }
 
-/// What a reactor answers.
+/// A reactor's answer.
 #[derive(Debug)]
 pub enum ReactorAnswer {
-    /// All that can fail is done, or has failed.
+    /// Everything that can fail is done, or has failed.
     Prepared(Result<Ready, ChangeRefused>),
-    /// It works by the change.
+    /// The change is applied.
     Applied,
 }
 
-/// A change as it reaches one reactor.
+/// A change in the form for one reactor.
 pub struct ChangeTicket {
     /// The change.
     pub change: Arc<Change>,
-    /// The reactor's number, with which it answers.
+    /// The reactor's number in answers.
     pub reactor: usize,
-    /// Takes two answers of each reactor without waiting.
+    /// Receives two answers of each reactor without waiting.
     pub answers: Sender<(usize, ReactorAnswer)>,
 }
 
 impl ChangeTicket {
-    /// Answers. Whoever asked may have gone.
+    /// Answers. The receiver may be gone.
     pub fn answer(&self, answer: ReactorAnswer) {
         let _ = self.answers.try_send((self.reactor, answer));
     }
 }
 
-/// Where to listen again after a drain.
+/// The addresses to listen on after a drain.
 pub struct Resume {
     /// Listeners and their addresses.
     pub fabric: Vec<(FabricId, SocketAddr)>,

@@ -1,4 +1,4 @@
-//! Whether this process may use the nodes of RDMA devices, and pin memory.
+//! Checks that this process may use the nodes of RDMA devices, and pin memory.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -13,15 +13,14 @@ use rustix::thread::{CapabilitySet, capabilities};
 /// Where the nodes are.
 const FOLDER: &str = "/dev/infiniband";
 
-/// The node of the connection manager, and what those of devices begin with.
+/// The node of the connection manager, and the prefix of those of devices.
 const MANAGER: &str = "rdma_cm";
 const DEVICE: &str = "uverbs";
 
-/// Whether the nodes may be used, as far as there are any: without, it is the library that says
-/// that there is no device.
+/// Checks access to the existing nodes: without any, the library reports that there is no device.
 ///
 /// # Errors
-/// What is lacking, and what helps.
+/// The problem, and its remedy.
 pub fn check() -> Result<(), String> {
     check_in(Path::new(FOLDER))
 }
@@ -79,8 +78,8 @@ fn is_of_device(node: &Path) -> bool {
     name.to_string_lossy().starts_with(DEVICE)
 }
 
-/// What keeps the memory of a configuration from being registered, if anything: all of it is
-/// pinned, for each device anew, and the system lets processes pin only so much.
+/// Why the memory of a configuration cannot be registered, if so: all of it is pinned, for each
+/// device, and the system limits pinned memory.
 pub fn memory_note(config: &Config) -> Option<String> {
     let limit = getrlimit(Resource::Memlock).current?;
     let free =
@@ -106,7 +105,7 @@ pub fn memory_note(config: &Config) -> Option<String> {
     })
 }
 
-/// Bytes that devices pin.
+/// Bytes pinned by devices.
 fn pinned(config: &Config, reactors: usize) -> u64 {
     let pools = (config.mempool.size.bytes()).saturating_mul(reactors as u64);
     let stores = config.exports.iter().map(|export| match &export.store {
@@ -142,7 +141,7 @@ mod tests {
         for words in ["uverbs0", "mode 0400", "MODE=\"0660\""] {
             assert!(refused.contains(words), "{words} in {refused}");
         }
-        // Root may use it all the same.
+        // Root may use it nevertheless.
         let told = check_in(folder.path()).expect_err("there is no connection manager, at least");
         match geteuid().is_root() {
             true => assert!(told.contains("modprobe rdma_ucm"), "{told}"),

@@ -19,7 +19,7 @@ use crate::service::providers::ProviderKindCounters;
 pub struct Devices(verbs::Devices);
 
 impl Devices {
-    /// Opens all there are, and registers all memory with them.
+    /// Opens all devices, and registers all memory with them.
     ///
     /// # Errors
     /// There are none, or they cannot be used.
@@ -32,12 +32,12 @@ impl Devices {
         Ok(Self(devices))
     }
 
-    /// What is counted of each, also of those that have gone.
+    /// The counters of each device, including removed ones.
     pub fn counters(&self) -> Vec<Arc<DeviceCounters>> {
         self.0.counters()
     }
 
-    /// What there is now.
+    /// The current devices.
     pub fn report(&self) -> Vec<DeviceReport> {
         self.0.report()
     }
@@ -65,7 +65,7 @@ pub fn provider(
     Ok((AnyProvider::Verbs(Box::new(provider)), counters))
 }
 
-/// Looks whether devices can be used.
+/// Checks whether devices can be used.
 ///
 /// # Errors
 /// There are none, or they cannot be used.
@@ -74,7 +74,7 @@ pub fn look() -> Result<(), String> {
     survey().map(|_| ()).map_err(|error| error.to_string())
 }
 
-/// The devices of this machine in words, and what they mean for the listeners of a configuration.
+/// The devices of this machine as text, and their use by the listeners of a configuration.
 ///
 /// # Errors
 /// There are none, or they cannot be used.

@@ -1,4 +1,4 @@
-//! What there is without the feature `verbs`: no devices.
+//! Replacements without the feature `verbs`: no devices.
 
 use std::io;
 
@@ -36,7 +36,7 @@ pub fn provider(
     match *devices {}
 }
 
-/// Looks whether devices can be used.
+/// Checks whether devices can be used.
 ///
 /// # Errors
 /// Always: they cannot.
@@ -44,10 +44,10 @@ pub fn look() -> Result<(), String> {
     Err(LEFT_OUT.to_owned())
 }
 
-/// The devices of this machine in words, and what they mean for the listeners of a configuration.
+/// The devices of this machine as text, and their use by the listeners of a configuration.
 ///
 /// # Errors
-/// Always: this program cannot look for them.
+/// Always: this program has no access to them.
 pub fn describe(_config: Option<&Config>) -> Result<String, String> {
     Err(LEFT_OUT.to_owned())
 }

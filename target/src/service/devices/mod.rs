@@ -1,8 +1,8 @@
-//! RDMA devices, as far as the service has to do with them: whether this program can use any, which
-//! ones there are, and the providers on them.
+//! RDMA devices in the service: whether this program supports them, the existing ones, and the
+//! providers on them.
 //!
-//! A program that is built without the cargo feature `verbs` knows no devices: there is no value of
-//! the type `Devices` then, and what would take one cannot be reached.
+//! A program built without the cargo feature `verbs` supports no devices: the type `Devices` then
+//! has no values, and code that needs one is unreachable.
 
 #[cfg(feature = "verbs")]
 mod access;
@@ -35,12 +35,12 @@ pub use left_out::{describe, look};
 /// Whether this program can use RDMA devices.
 pub const BUILT_IN: bool = cfg!(feature = "verbs");
 
-/// What is said of listeners on devices by a program that cannot have them.
+/// The message for listeners on devices in a program without support.
 pub const LEFT_OUT: &str = "this millraced is built without RDMA devices; build it with `cargo \
     build --features verbs` (on Debian this takes libibverbs-dev librdmacm-dev libclang1-14 \
     libclang-common-14-dev pkg-config), or use provider iwarp, which needs no device";
 
-/// The places of `provider: verbs`, in the order of the configuration.
+/// The indices of `provider: verbs`, in the order of the configuration.
 fn listeners(config: &Config) -> impl Iterator<Item = (KeyPath, &Fabric)> {
     let fabrics = config.fabric.iter().enumerate();
     let verbs = fabrics.filter(|(_, fabric)| fabric.provider == Provider::Verbs);
@@ -53,7 +53,8 @@ pub fn are_asked_for(config: &Config) -> bool {
     listeners(config).next().is_some()
 }
 
-/// What no start of this program can make good: every listener on devices, if it has none built in.
+/// Problems that no restart of this program can solve: every listener on devices, without support
+/// for them.
 #[must_use]
 pub fn unserved(config: &Config) -> Vec<ConfigProblem> {
     if BUILT_IN {
@@ -65,14 +66,14 @@ pub fn unserved(config: &Config) -> Vec<ConfigProblem> {
         .collect()
 }
 
-/// The problem of the first listener on devices, where they cannot be used.
+/// The problem of the first listener on devices, if they cannot be used.
 #[must_use]
 pub fn unusable(config: &Config, reason: &str) -> Option<ConfigProblem> {
     let (path, _) = listeners(config).next()?;
     Some(ConfigProblem::new(path.key("provider"), reason))
 }
 
-/// Why an address cannot be listened on, in words that help.
+/// Why an address cannot be used, with advice.
 pub(super) fn listen_error(fabric: &Fabric, error: &io::Error) -> String {
     let no_device = matches!(
         error.kind(),
@@ -87,15 +88,15 @@ pub(super) fn listen_error(fabric: &Fabric, error: &io::Error) -> String {
     }
 }
 
-/// What keeps devices from having the memory of a configuration, if anything does.
+/// Why devices cannot have the memory of a configuration, if so.
 #[must_use]
 pub fn note(config: &Config) -> Option<String> {
     let (path, _) = listeners(config).next()?;
     memory_note(config).map(|note| format!("{path}.provider: {note}"))
 }
 
-/// The devices of the process, from when a listener first needs them until it ends: registrations
-/// are given back by threads that may block, and a reactor that lets go of its listener may not.
+/// The devices of the process, from their first use by a listener until it ends: registrations are
+/// released by threads that may block, and a reactor that drops its listener may not.
 #[derive(Clone, Default)]
 pub(super) struct OpenedDevices(Arc<OnceLock<Devices>>);
 
@@ -105,8 +106,8 @@ impl OpenedDevices {
         self.0.get()
     }
 
-    /// Opens them, if a listener of the configuration is on devices and that is not done yet.
-    /// Registers all memory, which takes a while.
+    /// Opens them, if a listener of the configuration is on devices and they are not open yet.
+    /// Registers all memory, which takes time.
     ///
     /// # Errors
     /// There are none, or they cannot be used: a problem of the first such listener.
@@ -117,7 +118,7 @@ impl OpenedDevices {
         if self.0.get().is_none() {
             let devices = Devices::open(registry);
             let devices = devices.map_err(|why| ConfigProblem::new(path.key("provider"), why))?;
-            // Two who come at once both have them; one pair of hands is enough.
+            // Two concurrent callers both have devices; one set is enough.
             let _ = self.0.set(devices);
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! RDMA devices in words.
+//! RDMA devices as text.
 
 use std::fmt::Write;
 use std::net::{Ipv6Addr, SocketAddr};
@@ -8,7 +8,7 @@ use millrace_reactor::fabric::verbs::{DeviceReport, Features};
 
 use super::listeners;
 
-/// Leaves a line in the log for a device, and one for each of its ports.
+/// Logs a line for a device, and one for each of its ports.
 pub fn log(device: &DeviceReport) {
     tracing::info!(
         device = device.name,
@@ -23,8 +23,8 @@ pub fn log(device: &DeviceReport) {
     }
 }
 
-/// The devices, and where the listeners of a configuration are among them; `find` knows the device,
-/// and its port, that has an address.
+/// The devices, and the listeners of a configuration on them; `find` returns the device and port of
+/// an address.
 pub fn describe(
     devices: &[DeviceReport],
     config: Option<&Config>,
@@ -111,7 +111,7 @@ fn features(features: Features) -> String {
     }
 }
 
-/// A GID, as the IP address that it stands for where it does.
+/// A GID, as the IP address that it contains, if any.
 fn address(gid: &Ipv6Addr) -> String {
     match gid.to_ipv4_mapped() {
         Some(address) => format!("{address} ({gid})"),
@@ -119,7 +119,7 @@ fn address(gid: &Ipv6Addr) -> String {
     }
 }
 
-/// Where an address is listened on.
+/// The device of a listener's address.
 fn place(
     devices: &[DeviceReport],
     listen: SocketAddr,

@@ -1,4 +1,4 @@
-//! Capabilities that nothing of the configuration needs.
+//! Dropping capabilities that the configuration does not need.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -14,12 +14,11 @@ use rustix::thread::{
 
 use super::{may_serve_folders, places};
 
-/// Kept wherever it is held: ports below 1024, which a listener may be given while the server runs,
-/// and memory that is locked or registered with devices beyond RLIMIT_MEMLOCK.
+/// Kept if held: ports below 1024, which a listener may use later, and memory locked or registered
+/// with devices beyond RLIMIT_MEMLOCK.
 const ALWAYS: CapabilitySet = CapabilitySet::NET_BIND_SERVICE.union(CapabilitySet::IPC_LOCK);
 
-/// What acting as clients' users takes, and as their root, and file handles that outlive the
-/// process.
+/// For acting as clients' users, and as their root, and for lasting file handles.
 const FOR_FOLDERS: CapabilitySet = CapabilitySet::SETUID
     .union(CapabilitySet::SETGID)
     .union(CapabilitySet::DAC_OVERRIDE)
@@ -28,11 +27,11 @@ const FOR_FOLDERS: CapabilitySet = CapabilitySet::SETUID
     .union(CapabilitySet::FOWNER)
     .union(CapabilitySet::FSETID);
 
-/// Kept for folders wherever it is held, but not by another user: device nodes that clients' root
-/// makes, and blocks that file systems reserve.
+/// Kept for folders if held, but not by another user: device nodes of clients' root, and reserved
+/// blocks of file systems.
 const FOR_CLIENTS_ROOT: CapabilitySet = CapabilitySet::MKNOD.union(CapabilitySet::SYS_RESOURCE);
 
-/// What a server that root starts keeps when it goes on as another user (`--user`).
+/// Capabilities kept by a server started as root that continues as another user (`--user`).
 #[must_use]
 pub fn kept_by_user(config: &Config) -> CapabilitySet {
     match may_serve_folders(config) {
@@ -41,7 +40,7 @@ pub fn kept_by_user(config: &Config) -> CapabilitySet {
     }
 }
 
-/// Drops what is not needed. Says what is left.
+/// Drops unneeded capabilities. Returns the remaining ones as text.
 ///
 /// # Errors
 /// The kernel refuses.
@@ -49,7 +48,7 @@ pub fn reduce(config: &Config, file: &Path) -> Result<String, String> {
     keep_only(needed(config, file)).map_err(|error| error.to_string())
 }
 
-/// Drops these alone.
+/// Drops only these.
 pub fn drop_some(some: CapabilitySet) -> rustix::io::Result<()> {
     let own = capabilities(None)?;
     keep_only(own.permitted - some).map(drop)
@@ -60,8 +59,8 @@ fn needed(config: &Config, file: &Path) -> CapabilitySet {
     if may_serve_folders(config) {
         needed |= FOR_FOLDERS | FOR_CLIENTS_ROOT;
     }
-    // Root without this right reads its own files and those that all may read. Others that are read
-    // again later would be lost.
+    // Without this right, root can read only its own and world-readable files. Other files, which
+    // are read again later, would become unreadable.
     let user = geteuid();
     let foreign = |path: &Path| fs::metadata(path).is_ok_and(|of| of.uid() != user.as_raw());
     if user.is_root() && places::own(config, file).any(|place| foreign(&place.path)) {
@@ -77,8 +76,8 @@ fn keep_only(kept: CapabilitySet) -> rustix::io::Result<String> {
         permitted: own.permitted & kept,
         inheritable: own.inheritable & kept,
     };
-    // What has left the bounding set cannot be won back by any program. Without the right to that
-    // (CAP_SETPCAP) there is nothing to win back by, once no program has new privileges.
+    // No program can regain a capability removed from the bounding set. Without the right to remove
+    // it (CAP_SETPCAP) no program can regain it either, once no program gains privileges.
     let mut left = CapabilitySet::empty();
     for one in (CapabilitySet::all() - kept).iter() {
         // Older kernels do not have every capability.

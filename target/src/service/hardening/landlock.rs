@@ -1,9 +1,9 @@
-//! Landlock: no files but those that the configuration names.
+//! Landlock: only files named by the configuration can be opened.
 //!
-//! The kernel judges an open file by the folders above it. A file that was opened by its handle may
-//! have no known folder above it until somebody looks it up by name, and is judged by the root of
-//! its mount then. So where folders are exported, whole mounts are granted, and folders on the root
-//! of the file tree cannot be served under Landlock.
+//! The kernel judges an open file by the folders above it. A file opened by handle may have no
+//! known parent folder until it is looked up by name, and is then judged by the root of its mount.
+//! So for exported folders, whole mounts are granted, and folders on the root file system cannot be
+//! served under Landlock.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,21 +19,21 @@ use rustix::thread::CapabilitySet;
 use super::places::{PlaceUse, UsedPath, exported, mount_root, own, system};
 use super::{capabilities, may_serve_folders};
 
-/// The latest whose rights are known here. Those of later ones are not asked for.
+/// The latest supported version. Rights of later ones are not requested.
 const KNOWN: ABI = ABI::V5;
 
-/// What is granted, without links, once the process is restricted.
+/// The granted paths, with links resolved, once the process is restricted.
 static GRANTED: OnceLock<Vec<(PathBuf, PlaceUse)>> = OnceLock::new();
 
-/// Restricts this thread and those that it starts. Says what it comes to.
+/// Restricts this thread and its later children. Returns the result as text.
 ///
 /// # Errors
-/// Why the kernel cannot, or why the configuration could not be served so. Nothing is restricted
-/// then.
+/// Why the kernel does not support it, or the configuration could not be served. Nothing is
+/// restricted then.
 pub fn restrict(config: &Config, file: &Path) -> Result<String, String> {
     let grants = grants(config, Some(file))?;
     if let Some(directory) = &config.state_directory {
-        // A folder that is not there could not be granted. The start says why if it cannot be made.
+        // A missing folder could not be granted. The start reports it if it cannot be made.
         let _ = fs::create_dir_all(directory);
     }
     let mut ruleset = ruleset(config)?
@@ -41,15 +41,15 @@ pub fn restrict(config: &Config, file: &Path) -> Result<String, String> {
         .map_err(|error| error.to_string())?;
     for used in [PlaceUse::Read, PlaceUse::Device, PlaceUse::Write] {
         let paths = grants.iter().filter(|place| place.used == used);
-        // What is not there cannot be opened either.
+        // A missing path cannot be opened either.
         let rules = path_beneath_rules(paths.map(|place| &place.path), rights(used));
         ruleset = ruleset
             .add_rules(rules)
             .map_err(|error| error.to_string())?;
     }
     let status = ruleset.restrict_self().map_err(|error| error.to_string())?;
-    // A mount of its own stands in no tree, and no folder above it grants anything. With this
-    // capability the posix store would make one for each folder.
+    // A private mount is in no tree, and no folder above it grants access. With this capability the
+    // posix store would make one for each folder.
     capabilities::drop_some(CapabilitySet::SYS_ADMIN).map_err(|error| error.to_string())?;
     let granted = grants.into_iter();
     let granted =
@@ -70,13 +70,13 @@ pub fn missing(config: &Config) -> Option<String> {
     ruleset.err().or_else(|| grants(config, None).err())
 }
 
-/// Which keys of a configuration name files that this process cannot open any more.
+/// Keys of a configuration that name files which this process cannot open any more.
 #[must_use]
 pub fn outside(config: &Config) -> Vec<ConfigProblem> {
     let Some(granted) = GRANTED.get() else {
         return Vec::new();
     };
-    // The configuration file stays where it is.
+    // The configuration file does not change.
     let none = Path::new("/");
     let places = own(config, none).filter(|place| place.path != none);
     let mut problems: Vec<ConfigProblem> = Vec::new();
@@ -99,7 +99,7 @@ pub fn outside(config: &Config) -> Vec<ConfigProblem> {
     problems
 }
 
-/// Without links, as far as the path is there.
+/// With links resolved, as far as the path exists.
 fn resolved(path: &Path) -> PathBuf {
     match (fs::canonicalize(path), path.parent(), path.file_name()) {
         (Ok(real), _, _) => real,
@@ -114,16 +114,16 @@ fn rights(used: PlaceUse) -> BitFlags<AccessFs> {
         PlaceUse::Device => {
             AccessFs::ReadFile | AccessFs::ReadDir | AccessFs::WriteFile | AccessFs::IoctlDev
         }
-        // Programs are started from nowhere, and devices of exported folders are never opened.
+        // No programs are started, and devices in exported folders are never opened.
         PlaceUse::Write => AccessFs::from_all(KNOWN) & !(AccessFs::Execute | AccessFs::IoctlDev),
     }
 }
 
 /// # Errors
-/// The kernel does not have what it takes.
+/// The kernel lacks required features.
 fn ruleset(config: &Config) -> Result<Ruleset, String> {
     let folders = may_serve_folders(config);
-    // Before its second version nothing can be renamed or linked from folder to folder.
+    // Before its second version nothing can be renamed or linked between folders.
     let least = match folders {
         true => ABI::V2,
         false => ABI::V1,
@@ -145,15 +145,15 @@ fn ruleset(config: &Config) -> Result<Ruleset, String> {
     all.map_err(|error| error.to_string())
 }
 
-/// The places of a configuration; the mounts that they are on in place of exported folders.
+/// The paths of a configuration; mounts instead of exported folders.
 ///
 /// # Errors
-/// A folder is on the root of the file tree.
+/// A folder is on the root file system.
 fn grants(config: &Config, file: Option<&Path>) -> Result<Vec<UsedPath>, String> {
     let mut grants: Vec<_> = system(config).collect();
     grants.extend(file.into_iter().flat_map(|file| own(config, file)));
     for place in exported(config) {
-        // One that is not there is refused elsewhere, or comes later.
+        // A missing one is refused elsewhere, or is created later.
         let Some(mount) = mount_root(&place.path) else {
             continue;
         };

@@ -1,16 +1,16 @@
-//! Rights that this process gives up for good before anybody connects (`hardening` of the
-//! configuration), without help of a service manager.
+//! Rights that this process drops permanently before the first connection (`hardening` of the
+//! configuration), without a service manager.
 //!
-//! | module | what it gives up |
+//! | module | rights dropped |
 //! | --- | --- |
-//! | `capabilities` | capabilities that nothing of the configuration needs, and root's for `--user` |
+//! | `capabilities` | capabilities that the configuration does not need, and root's for `--user` |
 //! | `seccomp` | system calls that no thread of a kind makes |
 //! | `landlock` | files that the configuration does not name (`places`) |
 //!
-//! All of it holds for the thread that does it and for those that it starts, so [`confine`] comes
-//! before there are others. What one kind of thread needs less than others is taken by
-//! [`confine_thread`] at the start of each. Threads share memory: the narrower limits of one kind
-//! stop mistakes and attacks that stay within a thread, and those of the process stop the rest.
+//! All of it applies to the calling thread and its later children, so [`confine`] comes before
+//! there are others. [`confine_thread`] drops further rights at the start of each kind of thread.
+//! Threads share memory: the narrower limits of one kind stop mistakes and attacks within one
+//! thread, and those of the process stop the rest.
 
 mod capabilities;
 mod landlock;
@@ -26,38 +26,38 @@ pub use capabilities::kept_by_user;
 pub use landlock::outside;
 pub use seccomp::{ThreadKind, confine_thread};
 
-/// What became of one key of `hardening`.
+/// The result of one key of `hardening`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HardeningOutcome {
     /// The key.
     pub key: &'static str,
-    /// Whether the configuration asks for it.
+    /// Whether the configuration requests it.
     pub wanted: bool,
     /// Whether it is in force.
     pub in_force: bool,
-    /// What it comes to, or why it is not in force.
+    /// Its effect, or why it is not in force.
     pub detail: String,
 }
 
 static OUTCOMES: OnceLock<Vec<HardeningOutcome>> = OnceLock::new();
 
-/// What [`confine`] came to; empty before.
+/// The results of [`confine`]; empty before.
 #[must_use]
 pub fn outcomes() -> &'static [HardeningOutcome] {
     OUTCOMES.get().map_or(&[], Vec::as_slice)
 }
 
-/// Gives up what a server of this configuration, read from `file`, does not need. To be called
-/// once, while there is no other thread.
+/// Drops the rights that a server of this configuration, read from `file`, does not need. To be
+/// called once, while there is no other thread.
 ///
 /// # Errors
-/// The kernel cannot do what the configuration requires. The process had better end then, as what
-/// it gave up before does not come back.
+/// The kernel does not support what the configuration requires. The process should then end, as
+/// rights already dropped cannot be regained.
 pub fn confine(config: &Config, file: &Path) -> Result<(), ConfigProblem> {
     let wanted = &config.hardening;
     let mut outcomes = Vec::new();
     // In this order: folders are opened for Landlock with all capabilities, and seccomp is last as
-    // it refuses what the others call.
+    // it refuses calls that the others need.
     let mut give_up = |key, level: HardeningLevel, act: &dyn Fn() -> Result<String, String>| {
         let outcome = match level.is_wanted() {
             true => act(),
@@ -92,7 +92,7 @@ pub fn confine(config: &Config, file: &Path) -> Result<(), ConfigProblem> {
     Ok(())
 }
 
-/// Says what is in force, and what is not.
+/// Logs what is in force, and what is not.
 pub fn log() {
     for HardeningOutcome {
         key,
@@ -108,8 +108,7 @@ pub fn log() {
     }
 }
 
-/// What this kernel does not have of what a configuration asks for, and does without. Gives nothing
-/// up.
+/// Requested features that this kernel lacks. Drops nothing.
 #[must_use]
 pub fn notes(config: &Config) -> Vec<String> {
     let missing = missing(config).into_iter();
@@ -118,7 +117,7 @@ pub fn notes(config: &Config) -> Vec<String> {
     missing.map(note).collect()
 }
 
-/// What this kernel does not have of what a configuration requires. Gives nothing up.
+/// Required features that this kernel lacks. Drops nothing.
 #[must_use]
 pub fn problems(config: &Config) -> Vec<ConfigProblem> {
     let missing = missing(config).into_iter();
@@ -140,7 +139,7 @@ fn unavailable(key: &'static str, why: &str) -> ConfigProblem {
     ConfigProblem::new(path, format!("required, but not possible: {why}"))
 }
 
-/// Whether the server that starts with this configuration may come to serve folders.
+/// Whether a server started with this configuration may serve folders later.
 fn may_serve_folders(config: &Config) -> bool {
     let mut exports = config.exports.iter();
     !config.admin.exportable_roots.is_empty()

@@ -10,7 +10,7 @@ use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 use super::may_serve_folders;
 use crate::service::devices;
 
-/// What is done with the files of a place.
+/// The use of the files of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PlaceUse {
     /// They are read.
@@ -21,18 +21,18 @@ pub enum PlaceUse {
     Write,
 }
 
-/// A folder or file that is used, with all that is below.
+/// A folder or file in use, including everything below.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UsedPath {
-    /// The key that names it; the root for what the system has.
+    /// The key that names it; the root for system paths.
     pub key: KeyPath,
-    /// Where it is.
+    /// Its path.
     pub path: PathBuf,
-    /// What for.
+    /// Its use.
     pub used: PlaceUse,
 }
 
-/// Of the system, for every server: memory, processors and mounts are looked at, and randomness.
+/// System paths of every server: memory, processors, mounts, and randomness.
 const SYSTEM: [(&str, PlaceUse); 6] = [
     ("/proc", PlaceUse::Read),
     ("/sys", PlaceUse::Read),
@@ -42,9 +42,8 @@ const SYSTEM: [(&str, PlaceUse); 6] = [
     ("/dev/urandom", PlaceUse::Read),
 ];
 
-/// Libraries that are loaded when they are needed, and what they read: the user database of
-/// `groups: server`, whatever it is, and the drivers of RDMA devices. Whole folders, as files in
-/// them are replaced by others while the server runs.
+/// Libraries loaded on demand, and their files: the user database of `groups: server`, and the
+/// drivers of RDMA devices. Whole folders, as files in them may be replaced while the server runs.
 const LIBRARIES: [&str; 10] = [
     "/etc",
     "/lib",
@@ -58,11 +57,11 @@ const LIBRARIES: [&str; 10] = [
     "/var/lib/sss",
 ];
 
-/// The nodes of RDMA devices, those that come later included.
+/// The nodes of RDMA devices, including later ones.
 const DEVICES: &str = "/dev/infiniband";
 
-/// The server's own files, each with the folder that it is in, as files are replaced by others of
-/// their names; where it is a link, also what that leads to.
+/// The server's own files, each with its folder, as files are replaced under the same names; for a
+/// link, also its target.
 pub fn own(config: &Config, file: &Path) -> impl Iterator<Item = UsedPath> {
     let root = KeyPath::root;
     let admin = || root().key("admin");
@@ -126,7 +125,7 @@ pub fn own(config: &Config, file: &Path) -> impl Iterator<Item = UsedPath> {
     places.into_iter()
 }
 
-/// The folders that clients use, or may come to use.
+/// The folders used by clients, now or later.
 pub fn exported(config: &Config) -> impl Iterator<Item = UsedPath> {
     let exports = config.exports.iter().enumerate();
     let exports = exports.filter_map(|(index, export)| match &export.store {
@@ -148,7 +147,7 @@ pub fn exported(config: &Config) -> impl Iterator<Item = UsedPath> {
     })
 }
 
-/// What a server of this configuration uses of the system.
+/// System paths used by a server of this configuration.
 pub fn system(config: &Config) -> impl Iterator<Item = UsedPath> {
     let mut fabrics = config.fabric.iter();
     let verbs = devices::BUILT_IN || fabrics.any(|fabric| fabric.provider == Provider::Verbs);
@@ -164,7 +163,7 @@ pub fn system(config: &Config) -> impl Iterator<Item = UsedPath> {
     })
 }
 
-/// The root of the mount that a path is on, without links; `None` if it cannot be told.
+/// The root of a path's mount, with links resolved; `None` if it cannot be determined.
 pub fn mount_root(path: &Path) -> Option<PathBuf> {
     let mount = |path: &Path| {
         let stat = statx(CWD, path, AtFlags::empty(), StatxFlags::MNT_ID).ok()?;

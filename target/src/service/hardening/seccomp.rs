@@ -1,7 +1,7 @@
-//! System calls that no thread of a kind makes are refused (EPERM), whoever asks.
+//! System calls that no thread of a kind makes are refused (EPERM).
 //!
-//! These are lists of what is refused and not of what is allowed: the C library, drivers of RDMA
-//! devices and the modules of the host's user database call what their versions see fit.
+//! The lists name refused calls and not permitted ones: the C library, drivers of RDMA devices and
+//! modules of the host's user database use different calls in each version.
 
 use std::collections::BTreeMap;
 use std::env::consts::ARCH;
@@ -15,14 +15,14 @@ use seccompiler::{
     SeccompRule, TargetArch, apply_filter,
 };
 
-/// What a thread is for.
+/// The kind of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ThreadKind {
-    /// A pinned loop. It starts helpers of stores, which inherit what it is refused.
+    /// A pinned loop. It starts helpers of stores, which inherit its restrictions.
     Reactor,
     /// A thread for names and attributes of folders.
     StoreHelper,
-    /// The management plane, and whoever puts changes in force.
+    /// The management plane, and threads that apply changes.
     Management,
     /// The thread that writes the log.
     Log,
@@ -37,8 +37,8 @@ struct ThreadFilters {
 
 static FILTERS: OnceLock<ThreadFilters> = OnceLock::new();
 
-/// Refused to every thread: programs and processes, other processes' memory, mounts and
-/// namespaces, the kernel itself, keys, clocks, users of the whole thread.
+/// Refused to every thread: programs and processes, other processes' memory, mounts and namespaces,
+/// the kernel itself, keys, clocks, changes of a thread's user.
 const NEVER: &[c_long] = &[
     libc::SYS_execve,
     libc::SYS_execveat,
@@ -98,7 +98,7 @@ const NEVER: &[c_long] = &[
     libc::SYS_semget,
 ];
 
-/// The same, of this architecture alone.
+/// The same, for this architecture only.
 #[cfg(target_arch = "x86_64")]
 const NEVER_HERE: &[c_long] = &[
     libc::SYS_fork,
@@ -113,7 +113,7 @@ const NEVER_HERE: &[c_long] = &[
 #[cfg(not(target_arch = "x86_64"))]
 const NEVER_HERE: &[c_long] = &[];
 
-/// Refused where no folder is served: files by handle, and acting as others.
+/// Refused if no folder is served: files by handle, and acting as other users.
 const FOR_FOLDERS: &[c_long] = &[
     libc::SYS_open_by_handle_at,
     libc::SYS_setfsuid,
@@ -121,18 +121,18 @@ const FOR_FOLDERS: &[c_long] = &[
     libc::SYS_setgroups,
 ];
 
-/// Rings of the kernel, which only reactors have.
+/// io_uring, used by reactors only.
 const RINGS: &[c_long] = &[
     libc::SYS_io_uring_setup,
     libc::SYS_io_uring_enter,
     libc::SYS_io_uring_register,
 ];
 
-/// What takes connections. Listeners are the reactors' and the management plane's.
+/// Accepting connections, which only reactors and the management plane do.
 const LISTENING: &[c_long] = &[libc::SYS_listen, libc::SYS_accept, libc::SYS_accept4];
 
-/// What neither reactors nor the helpers that they start do: signals to other processes, and what
-/// other processes are given to share.
+/// Not used by reactors and their helpers: signals to other processes, and resources shared with
+/// other processes.
 const BEYOND_FILES: &[c_long] = &[
     libc::SYS_kill,
     libc::SYS_pidfd_open,
@@ -143,7 +143,7 @@ const BEYOND_FILES: &[c_long] = &[
     libc::SYS_sched_setattr,
 ];
 
-/// What the thread that writes the log does not do: it has its descriptor.
+/// Not used by the log writer, which has its descriptor.
 const BEYOND_WRITING: &[c_long] = &[
     libc::SYS_openat,
     libc::SYS_openat2,
@@ -170,7 +170,7 @@ const BEYOND_WRITING: &[c_long] = &[
     libc::SYS_capset,
 ];
 
-/// The older forms of them.
+/// The older forms of these.
 #[cfg(target_arch = "x86_64")]
 const BEYOND_WRITING_HERE: &[c_long] = &[
     libc::SYS_open,
@@ -190,19 +190,19 @@ const BEYOND_WRITING_HERE: &[c_long] = &[
 #[cfg(not(target_arch = "x86_64"))]
 const BEYOND_WRITING_HERE: &[c_long] = &[];
 
-/// Refuses this thread and those that it starts what no thread needs, and has ready what
-/// [`confine_thread`] refuses besides.
+/// Applies the restrictions of all threads to this thread and its later children, and prepares
+/// those of [`confine_thread`].
 ///
 /// # Errors
-/// The kernel, or something around this process, does not allow it.
+/// The kernel, or the environment of this process, does not permit it.
 pub fn install(folders: bool) -> Result<String, String> {
     let make = || -> Result<_, seccompiler::Error> {
         let mut never = refusals([NEVER, NEVER_HERE].concat());
         if !folders {
             never.append(&mut refusals(FOR_FOLDERS.to_vec()));
         }
-        // A thread is made, never a process; and a thread has a mask for files of its own, never
-        // a namespace.
+        // Creating threads is permitted, processes not; and a thread may have its own file mode
+        // mask, but no namespace.
         let thread = SeccompCmpOp::MaskedEq(libc::CLONE_THREAD as u64);
         never.insert(libc::SYS_clone, vec![rule(thread, 0)?]);
         let unshare = rule(SeccompCmpOp::Ne, libc::CLONE_FS as u64)?;
@@ -216,7 +216,8 @@ pub fn install(folders: bool) -> Result<String, String> {
                 libc::EPERM,
             )?,
         };
-        // Its flags are in memory, which no filter sees. The C library calls the older one then.
+        // Its flags are in memory, which no filter can read. The C library falls back to the older
+        // call.
         apply_filter(&program(refusals(vec![libc::SYS_clone3]), libc::ENOSYS)?)?;
         apply_filter(&program(never, libc::EPERM)?)?;
         Ok(filters)
@@ -226,7 +227,7 @@ pub fn install(folders: bool) -> Result<String, String> {
     Ok("in force".to_owned())
 }
 
-/// Why filters cannot be had.
+/// Why filters are not available.
 pub fn missing() -> Option<String> {
     let known = fs::read_to_string("/proc/sys/kernel/seccomp/actions_avail");
     match known.is_ok_and(|actions| actions.contains("errno")) {
@@ -235,7 +236,7 @@ pub fn missing() -> Option<String> {
     }
 }
 
-/// Refuses this thread, and those that it starts, what its kind does not need beside. Nothing
+/// Applies the additional restrictions of a kind to this thread and its later children. No effect
 /// before [`confine`](super::confine), and without `hardening.seccomp`.
 pub fn confine_thread(kind: ThreadKind) {
     let Some(filters) = FILTERS.get() else {
@@ -258,12 +259,12 @@ pub fn confine_thread(kind: ThreadKind) {
 
 type Rules = BTreeMap<c_long, Vec<SeccompRule>>;
 
-/// Refuses these calls whatever their arguments.
+/// Refuses these calls with any arguments.
 fn refusals(calls: Vec<c_long>) -> Rules {
     calls.into_iter().map(|call| (call, Vec::new())).collect()
 }
 
-/// A call whose first argument compares so.
+/// A condition on the first argument.
 fn rule(operator: SeccompCmpOp, value: u64) -> Result<SeccompRule, seccompiler::BackendError> {
     let condition = SeccompCondition::new(0, SeccompCmpArgLen::Qword, operator, value)?;
     SeccompRule::new(vec![condition])
@@ -277,8 +278,8 @@ fn program(mut rules: Rules, errno: i32) -> Result<BpfProgram, seccompiler::Erro
     Ok(filter.try_into()?)
 }
 
-/// The same calls by the numbers of the x32 ABI, which some kernels of this architecture know, and
-/// those that have a number of their own there.
+/// The same calls by the numbers of the x32 ABI, which some kernels of this architecture support,
+/// and those with separate numbers there.
 #[cfg(target_arch = "x86_64")]
 fn x32(rules: &mut Rules) {
     const BIT: c_long = 0x4000_0000;

@@ -1,21 +1,21 @@
-//! What memory a configuration asks for, key by key.
+//! The memory that a configuration needs, key by key.
 
 use millrace_admin::config::{Config, KeyPath, Store};
 use millrace_store::memory::MemoryStore;
 
 use crate::service::sizing;
 
-/// What the process takes beside its arenas: its code, stacks, tables and messages.
+/// The memory of the process besides its arenas: code, stacks, tables and messages.
 const PROCESS: u64 = 32 << 20;
 
-/// Memory that one key asks for.
+/// The memory of one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Demand {
     /// The key.
     pub path: KeyPath,
-    /// Arenas, in the order in which they are mapped: how many, and of how many bytes each.
+    /// Arenas, in the order of mapping: their number, and the size of each in bytes.
     pub arenas: Vec<(u64, u64)>,
-    /// Bytes that are taken in small pages in any case.
+    /// Bytes in small pages in any case.
     pub small: u64,
 }
 
@@ -28,7 +28,7 @@ impl Demand {
         }
     }
 
-    /// All of it.
+    /// The total.
     pub fn bytes(&self) -> u64 {
         let arenas = self.arenas.iter();
         let arenas = arenas.map(|(count, bytes)| count.saturating_mul(*bytes));
@@ -36,7 +36,7 @@ impl Demand {
     }
 }
 
-/// Of a whole configuration, in the order of a start.
+/// Those of a whole configuration, in the order of a start.
 pub fn of(config: &Config, reactors: usize) -> Vec<Demand> {
     let mut demands = vec![Demand {
         path: KeyPath::root(),
@@ -48,7 +48,7 @@ pub fn of(config: &Config, reactors: usize) -> Vec<Demand> {
     demands
 }
 
-/// Of a change: exports that are new, and what pools are to have more.
+/// Those of a change: new exports, and additional memory of pools.
 pub fn of_change(before: &Config, next: &Config, reactors: usize) -> Vec<Demand> {
     let is_new = |path: &str| !before.exports.iter().any(|export| export.path == path);
     let mut demands: Vec<_> = exports(next, is_new).collect();

@@ -1,5 +1,5 @@
-//! Whether there is memory for a configuration or a change of it, before any of it is touched:
-//! memory that a process touches and that is not there ends some process of the host.
+//! Checks for sufficient memory before a start or change touches any: if a process touches memory
+//! that the host does not have, some process is killed.
 
 mod demand;
 mod room;
@@ -11,15 +11,15 @@ use millrace_admin::config::{ByteSize, Config, ConfigProblem};
 use demand::Demand;
 use room::{MemoryRoom, MemoryShortage};
 
-/// Where the files of the kernel are.
+/// The root of the kernel's files.
 const ROOT: &str = "/";
 
-/// What keeps the memory of a whole configuration from being had, for so many reactors. `freed` is
-/// what a process has that will be gone by then.
+/// Checks the memory of a whole configuration, with this number of reactors. `freed` is memory of a
+/// process that will have ended.
 ///
 /// # Errors
-/// The system or a control group has not so much memory left: the key that asks for most. Where
-/// the system does not say how much it has, nothing is refused.
+/// The system or a control group has not enough memory left: the key that needs most. If the system
+/// does not report its memory, nothing is refused.
 pub fn check_start(config: &Config, reactors: usize, freed: Freed) -> Result<(), ConfigProblem> {
     check(
         config,
@@ -29,7 +29,7 @@ pub fn check_start(config: &Config, reactors: usize, freed: Freed) -> Result<(),
     )
 }
 
-/// What keeps the memory of a change from being had.
+/// Checks the memory of a change.
 ///
 /// # Errors
 /// As those of [`check_start`].
@@ -38,7 +38,7 @@ pub fn check_growth(before: &Config, next: &Config, reactors: usize) -> Result<(
     check(next, &demands, Freed::default(), Path::new(ROOT))
 }
 
-/// Memory of a process that will be gone when the memory asked for is taken, in bytes.
+/// Memory of a process that will have ended before the requested memory is allocated, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Freed {
     /// In small pages.
@@ -47,7 +47,7 @@ pub struct Freed {
     pub huge: u64,
 }
 
-/// `root` is the folder that has `proc` and `sys`.
+/// `root` is the folder of `proc` and `sys`.
 fn check(
     config: &Config,
     demands: &[Demand],
@@ -108,7 +108,7 @@ impl std::fmt::Display for MemoryShortage {
     }
 }
 
-/// Rounded down, as people read it.
+/// Rounded down, for display.
 fn shown(bytes: u64) -> ByteSize {
     let unit = if bytes >= 10 << 30 { 30 } else { 20 };
     ByteSize(bytes >> unit << unit)

@@ -1,5 +1,5 @@
-//! What memory the system has left: of itself, in huge pages, and within the limits of the
-//! control groups that this process is in.
+//! The available memory: of the system, in huge pages, and within the limits of the process's
+//! control groups.
 
 use std::fs;
 use std::path::{Component, Path, PathBuf};
@@ -14,14 +14,14 @@ const ARENA_UNIT: u64 = 2 << 20;
 /// Small pages have an entry of 8 bytes in a table for each 4096.
 const TABLES: u64 = 512;
 
-/// Memory that can be had without taking it from others.
+/// Memory available without swapping.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemoryRoom {
     /// Bytes in small pages.
     available: u64,
-    /// Of pages of the usual huge size.
+    /// Pages of the default huge size.
     huge: Option<HugePages>,
-    /// What is left within each limit of a control group.
+    /// The rest of each limit of a control group.
     groups: Vec<GroupRoom>,
 }
 
@@ -29,7 +29,7 @@ pub struct MemoryRoom {
 struct HugePages {
     size: u64,
     total: u64,
-    /// Those that nobody has mapped or reserved.
+    /// Those neither mapped nor reserved.
     free: u64,
 }
 
@@ -40,16 +40,16 @@ struct GroupRoom {
     left: u64,
 }
 
-/// What there is too little of.
+/// The memory that is short.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MemoryShortage {
-    /// The system has no huge pages, and they are required.
+    /// The system has no huge pages, but they are required.
     NoHugePages,
     /// Huge pages that are required.
     HugePages {
         /// Free bytes in them.
         free: u64,
-        /// What gives the system enough.
+        /// The command that reserves enough.
         command: String,
     },
     /// Memory of the system.
@@ -69,7 +69,7 @@ pub enum MemoryShortage {
 }
 
 impl MemoryRoom {
-    /// Reads what the kernel says below `root`; `None` where it does not say.
+    /// Reads the kernel's files below `root`; `None` if they do not report it.
     pub fn read(root: &Path) -> Option<Self> {
         let text = fs::read_to_string(root.join("proc/meminfo")).ok()?;
         let number = |key: &str| {
@@ -92,7 +92,7 @@ impl MemoryRoom {
         })
     }
 
-    /// With memory that a process of the same groups will have freed.
+    /// Adds memory that a process of the same groups will have freed.
     pub fn with(mut self, freed: Freed) -> Self {
         self.available += freed.small;
         if let Some(huge) = &mut self.huge {
@@ -104,7 +104,7 @@ impl MemoryRoom {
         self
     }
 
-    /// What is missing for these demands, if anything is.
+    /// The shortage for these demands, if there is one.
     pub fn shortage(&self, demands: &[Demand], policy: Hugepages) -> Option<MemoryShortage> {
         let arenas = || {
             demands
@@ -162,18 +162,18 @@ impl MemoryRoom {
     }
 }
 
-/// A multiple of `unit` that is not below `bytes`.
+/// The next multiple of `unit` from `bytes` on.
 fn whole(bytes: u64, unit: u64) -> u64 {
     bytes.max(1).div_ceil(unit).saturating_mul(unit)
 }
 
-/// What arenas take in small pages.
+/// The memory of arenas in small pages.
 fn in_small_pages(count: u64, bytes: u64) -> u64 {
     let bytes = count.saturating_mul(whole(bytes, ARENA_UNIT));
     bytes.saturating_add(bytes / TABLES)
 }
 
-/// What is left within the limits of this process's control groups and those above them.
+/// The rest of the limits of this process's control groups and those above them.
 fn groups(root: &Path) -> Vec<GroupRoom> {
     let read = |file: &str| fs::read_to_string(root.join(file)).unwrap_or_default();
     let memberships = read("proc/self/cgroup");
@@ -183,8 +183,8 @@ fn groups(root: &Path) -> Vec<GroupRoom> {
         let Some(path) = membership(&memberships, mount.version) else {
             continue;
         };
-        // Files of the group where it is visible, else those of the mount's own root: a container
-        // may see its group there, by a name that only the host knows.
+        // Files of the group if it is visible, else those of the mount's own root: a container may
+        // see its group there, under a name known to the host only.
         let below = Path::new(path)
             .strip_prefix(mount.root)
             .unwrap_or(Path::new(""));
@@ -209,7 +209,7 @@ enum Version {
     Two,
 }
 
-/// Where a hierarchy that may limit memory is mounted (proc_pid_mountinfo(5)).
+/// The mount point of a hierarchy that may limit memory (proc_pid_mountinfo(5)).
 struct GroupMount<'a> {
     version: Version,
     /// The group that is at the mount point.
@@ -251,7 +251,7 @@ fn membership(text: &str, version: Version) -> Option<&str> {
 }
 
 impl GroupRoom {
-    /// What is left in one group; `None` if it has no limit.
+    /// The rest of one group's limit; `None` if it has none.
     fn read(root: &Path, folder: &Path, version: Version) -> Option<Self> {
         // Folders begin with a slash.
         let inside = folder.strip_prefix("/").unwrap_or(folder);
@@ -269,10 +269,10 @@ impl GroupRoom {
                 ["inactive_file", "active_file"],
             ),
         };
-        // `max` is no number and no limit.
+        // `max` is no number and means no limit.
         let most = number(limit)?;
         let used = number(usage)?;
-        // Contents of files are let go for others who need memory.
+        // The page cache is freed when memory is needed.
         let stat = read("memory.stat").unwrap_or_default();
         let value = |line: &str| {
             let (key, value) = line.split_once(' ')?;

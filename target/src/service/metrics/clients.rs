@@ -1,8 +1,8 @@
-//! Which clients have series of their own, so that their number stays bounded.
+//! Selects the clients with series of their own, so that their number is bounded.
 //!
-//! The busiest have; all others, and all that have left, are counted together. What a client counts
-//! for itself begins where its series begins: what it did before stays with the others. When its
-//! series ends, what that counted is added to the others. So no sum over all clients ever falls.
+//! The busiest clients have series; all others, and those that have left, are counted together. A
+//! client's series starts at zero: its earlier counts stay with the others. When the series ends,
+//! its counts are added to the others. So no sum over all clients ever decreases.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -13,22 +13,22 @@ use millrace_admin::metrics::{Families, catalogue};
 
 use crate::flow::{ClientUsage, ClientsUsage, Totals};
 
-/// Time between two looks at who is busy. Scrapes in between change nothing.
+/// The interval of ranking clients. Scrapes in between change nothing.
 const RANK_AFTER: Duration = Duration::from_secs(10);
 
-/// A client has its series at least for this long, unless it leaves.
+/// The minimum lifetime of a client's series, unless it leaves.
 const KEPT_FOR: Duration = Duration::from_secs(120);
 
-/// A client without a series has to be so many times as busy as one that has to give its up.
+/// A client without a series must be this many times as busy as one that loses its series.
 const BUSIER: u64 = 2;
 
-/// Bytes that count for as much as one call.
+/// Bytes that count as much as one call.
 const BYTES_PER_CALL: u64 = 16 << 10;
 
-/// Who has series, from scrape to scrape.
+/// The clients with series, from scrape to scrape.
 #[derive(Debug, Default)]
 pub struct ClientSeries {
-    /// Scrapes take turns; nobody else asks.
+    /// Scrapes take turns; there are no other users.
     state: Mutex<ClientsState>,
 }
 
@@ -42,9 +42,9 @@ struct ClientsState {
 struct Known {
     /// Its totals at the latest scrape.
     totals: Totals,
-    /// Its totals when they were ranked last.
+    /// Its totals at the last ranking.
     ranked: Totals,
-    /// How busy it was lately.
+    /// Its recent activity.
     busy: u64,
     /// Its own series, if it has any.
     own: Option<Own>,
@@ -52,7 +52,7 @@ struct Known {
 
 #[derive(Clone, Copy, Debug)]
 struct Own {
-    /// Its totals where the series begins.
+    /// Its totals at the start of the series.
     base: Totals,
     since: Instant,
 }
@@ -66,7 +66,7 @@ struct Numbers {
     memory: u64,
 }
 
-/// What a scrape tells.
+/// The result of a scrape.
 #[derive(Debug, Default)]
 struct Told<'a> {
     own: Vec<(&'a ClientUsage, Numbers)>,
@@ -74,7 +74,7 @@ struct Told<'a> {
 }
 
 impl ClientSeries {
-    /// Hands the numbers of at most `most` clients in, and those of all others together.
+    /// Adds the numbers of at most `most` clients, and those of all others together.
     pub fn collect(&self, out: &mut Families, usage: &ClientsUsage, most: usize, now: Instant) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let told = state.tell(usage, most, now);
@@ -115,7 +115,7 @@ fn write(out: &mut Families, client: &str, numbers: &Numbers) {
 
 impl ClientsState {
     fn tell<'a>(&mut self, usage: &'a ClientsUsage, most: usize, now: Instant) -> Told<'a> {
-        // Whoever has left is in `usage.gone`.
+        // Clients that have left are in `usage.gone`.
         let present: HashMap<IpAddr, &ClientUsage> =
             usage.present.iter().map(|one| (one.address, one)).collect();
         self.known
@@ -146,7 +146,7 @@ impl ClientsState {
         told
     }
 
-    /// Decides who has series from here on.
+    /// Selects the clients with series from here on.
     fn rank(&mut self, usage: &ClientsUsage, most: usize, now: Instant) {
         let owners = self.known.values().filter(|known| known.own.is_some());
         let mut free = most.saturating_sub(owners.count());
@@ -163,7 +163,7 @@ impl ClientsState {
             }
         }
         if too_many {
-            // The bound was lowered.
+            // The limit was lowered.
             let owners = self.owners();
             for (_, _, address) in owners.iter().take(owners.len() - most) {
                 self.end(*address);
@@ -194,13 +194,14 @@ impl ClientsState {
                 }
             }
             let known = self.known.entry(client.address).or_default();
-            // What it did until the latest scrape has been told of the others.
+            // Its counts until the latest scrape were reported with the others.
             let base = known.totals;
             known.own = Some(Own { base, since: now });
         }
     }
 
-    /// Who has series, the least busy first, with how busy it was and since when it has them.
+    /// The clients with series, the least busy first, with their activity and the start of the
+    /// series.
     fn owners(&self) -> Vec<(u64, Instant, IpAddr)> {
         let own = self.known.iter().filter_map(|(address, known)| {
             let own = known.own?;
@@ -218,7 +219,7 @@ impl ClientsState {
     }
 }
 
-/// What came to these totals since they were `before`.
+/// The difference between these totals and those `before`.
 fn less(now: &Totals, before: &Totals) -> Totals {
     Totals {
         requests: now.requests.saturating_sub(before.requests),
@@ -283,7 +284,7 @@ mod tests {
             tell(&mut state, &first, 2, now),
             (vec![(2, 500), (3, 20)], 10)
         );
-        // One that comes and is a little busier waits; one that is idle keeps its series for now.
+        // A new one that is slightly busier waits; an idle one keeps its series for now.
         let later = now + RANK_AFTER;
         let second = usage(&[(1, 60), (2, 500), (3, 70)], 0);
         assert_eq!(
@@ -292,12 +293,12 @@ mod tests {
         );
         let late = now + KEPT_FOR;
         let third = usage(&[(1, 2000), (2, 500), (3, 75)], 0);
-        // What it did before stays with the others, and what the other one counted comes there.
+        // Its earlier counts stay with the others, and the counts of the other one are added there.
         assert_eq!(
             tell(&mut state, &third, 2, late),
             (vec![(1, 1940), (2, 500)], 60 + 75)
         );
-        // Whoever leaves takes nothing away, and whoever comes back begins anew.
+        // A client that leaves removes no counts, and one that returns starts at zero.
         let fourth = usage(&[(2, 500), (3, 75)], 2000);
         assert_eq!(
             tell(&mut state, &fourth, 2, late),
@@ -331,8 +332,7 @@ mod tests {
                 prop_assert_eq!(sum, gone + calls.iter().map(|(_, calls)| calls).sum::<u64>());
                 prop_assert!(other >= before.1, "the others fell");
                 for (number, calls) in &own {
-                    // A series that goes on never falls; one that begins anew begins at what is
-                    // new.
+                    // A continuing series never decreases; a new one starts with new counts.
                     if let Some(last) = before.0.get(number) {
                         prop_assert!(leaves == 0 || calls >= last, "{} fell", number);
                     }

@@ -1,10 +1,10 @@
-//! Numbers of exports that are folders.
+//! Metrics of exports of folders.
 
 use millrace_admin::metrics::{Families, catalogue};
 use millrace_store::posix::identity::privileged;
 use millrace_store::posix::volume::Volume;
 
-/// What a folder's store has done and is at.
+/// Counters and gauges of a folder's store.
 pub fn folder(out: &mut Families, path: &str, volume: &Volume) {
     let figures = volume.figures();
     for (way, reads) in [

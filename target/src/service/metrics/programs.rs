@@ -1,4 +1,4 @@
-//! Numbers of the programs, of the stores below them, and of the duplicate request cache.
+//! Metrics of the programs, of their stores, and of the duplicate request cache.
 
 use millrace_admin::metrics::{Families, catalogue};
 
@@ -46,7 +46,7 @@ pub(super) fn programs(out: &mut Families, parts: &ReactorParts) {
     }
 }
 
-/// The duplicate request cache, which is of the whole process.
+/// The duplicate request cache, which belongs to the whole process.
 pub(super) fn replay(out: &mut Families, cache: &ReplayCache) {
     let totals = cache.totals();
     for (outcome, count) in [

@@ -1,4 +1,4 @@
-//! Numbers of RPC-over-RDMA, of the providers below it, and of RPC over TCP.
+//! Metrics of RPC-over-RDMA, of its providers, and of RPC over TCP.
 
 use millrace_admin::metrics::{Families, catalogue};
 use millrace_reactor::fabric::counters::{ENDINGS, FAILURES, FabricCounters, WORK_KINDS};
@@ -51,7 +51,7 @@ pub(super) fn rdma(out: &mut Families, core: &str, parts: &ReactorParts) {
         &["tcp"],
         tcp.accepted.get(),
     );
-    // The ends are read first, so that there are never fewer ends than connections.
+    // Parts are read before their total, so that they never exceed it.
     let (misbehaved, evicted) = (tcp.misbehaved.get(), tcp.evicted.get());
     let ended = tcp.ended.get();
     let open = tcp.accepted.get().saturating_sub(ended);
@@ -73,7 +73,7 @@ pub(super) fn rdma(out: &mut Families, core: &str, parts: &ReactorParts) {
 }
 
 fn exposures(out: &mut Families, core: &str, counters: &ConnectionCounters) {
-    // What has ended is read first, so that it is never more than what has begun.
+    // Ended ones are read first, so that they never exceed the begun ones.
     let ended = counters.exposures_ended.get();
     let opened = counters.exposures.get();
     let revoked = counters.revoked_bytes.get();

@@ -1,4 +1,4 @@
-//! Numbers of RDMA devices, and of the provider on them.
+//! Metrics of RDMA devices, and of their provider.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -7,7 +7,7 @@ use millrace_reactor::fabric::verbs::{DEVICE_EVENTS, VerbsCounters};
 
 use crate::service::devices::Devices;
 
-/// What the provider of a listener has done on one reactor, beyond what all providers count.
+/// Counters of a listener's provider on one reactor, beyond those common to all providers.
 pub fn of_provider(out: &mut Families, core: &str, counters: &VerbsCounters) {
     for (queue, count) in [
         ("send", &counters.send_doorbells),
@@ -34,7 +34,7 @@ pub fn of_provider(out: &mut Families, core: &str, counters: &VerbsCounters) {
     }
 }
 
-/// The devices, and those that have gone.
+/// The devices, including removed ones.
 pub fn of_devices(out: &mut Families, devices: &Devices) {
     for counters in devices.counters() {
         let device = counters.name();

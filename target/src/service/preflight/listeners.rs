@@ -1,4 +1,4 @@
-//! Whether the addresses of listeners are this machine's, and their ports free.
+//! Checks that the addresses of listeners exist on this machine, and that their ports are free.
 
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, UdpSocket};
@@ -41,7 +41,7 @@ pub fn problems(config: &Config) -> Vec<ConfigProblem> {
     problems
 }
 
-/// Binds as a listener does, and lets go before any client could connect.
+/// Binds like a listener, and closes before any client could connect.
 fn stream(address: SocketAddr) -> io::Result<()> {
     let family = match address {
         SocketAddr::V4(_) => AddressFamily::INET,

@@ -1,5 +1,5 @@
-//! What keeps a configuration from being served on this machine, as far as it can be told without
-//! taking anything: one list for `millraced --check` and for its start.
+//! Checks whether this machine can serve a configuration, without allocating resources: one list
+//! for `millraced --check` and for its start.
 
 mod listeners;
 mod paths;
@@ -15,9 +15,8 @@ use super::{devices, folders, hardening};
 
 pub use running::RunningServer;
 
-/// Everything that is in the way. Where a server runs by the same configuration file, which this
-/// one would replace, what that one has is as good as free. Blocks for a few seconds at most for
-/// each folder.
+/// All problems. Resources of a running server with the same configuration file, which this one
+/// would replace, count as free. Blocks for at most a few seconds for each folder.
 #[must_use]
 pub fn problems(config: &Config, running: Option<&RunningServer>) -> Vec<ConfigProblem> {
     let allowed = millrace_reactor::allowed_cores();
@@ -39,7 +38,7 @@ pub fn problems(config: &Config, running: Option<&RunningServer>) -> Vec<ConfigP
     problems
 }
 
-/// What no machine makes good: all that is in the way of this program.
+/// Problems on any machine: those of this program.
 #[must_use]
 pub fn file_problems(config: &Config) -> Vec<ConfigProblem> {
     let mut problems = devices::unserved(config);
@@ -49,7 +48,7 @@ pub fn file_problems(config: &Config) -> Vec<ConfigProblem> {
     problems
 }
 
-/// Cores that are asked for and may not be used, or that there is none.
+/// Requested cores that may not be used, or that there is none.
 pub(super) fn cores(cores: &Cores, allowed: &[usize]) -> Vec<ConfigProblem> {
     let path = KeyPath::root().key("reactors").key("cores");
     match cores {
@@ -73,7 +72,7 @@ pub(super) fn cores(cores: &Cores, allowed: &[usize]) -> Vec<ConfigProblem> {
     }
 }
 
-/// The server that runs by a configuration file, if there is one that this process can see.
+/// The running server with a configuration file, if there is one visible to this process.
 #[must_use]
 pub fn running_by(file: &Path) -> Option<RunningServer> {
     RunningServer::find(Path::new("/"), file)

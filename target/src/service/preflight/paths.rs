@@ -1,4 +1,4 @@
-//! Whether the files that the server writes can be written.
+//! Checks that the server can write its files.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -9,7 +9,7 @@ use rustix::fs::{Access, AtFlags, CWD, accessat};
 
 use crate::service::lock::StateLock;
 
-/// `replaces`: a server that runs uses the state directory, and will not then.
+/// `replaces`: a running server uses the state directory, and will have ended then.
 pub fn problems(config: &Config, replaces: bool) -> Vec<ConfigProblem> {
     let mut problems = Vec::new();
     if let Some(directory) = &config.state_directory {
@@ -29,7 +29,7 @@ pub fn problems(config: &Config, replaces: bool) -> Vec<ConfigProblem> {
 }
 
 fn state_directory(directory: &Path, replaces: bool) -> Result<(), String> {
-    // Folders that are not there are made at start.
+    // Missing folders are made at start.
     let existing = directory
         .ancestors()
         .find(|folder| fs::symlink_metadata(folder).is_ok());
@@ -62,7 +62,7 @@ fn writable_folder(folder: &Path) -> Result<(), String> {
 }
 
 fn may(path: &Path, access: Access) -> Result<(), String> {
-    // With the rights that opening goes by: those of the effective user, and capabilities.
+    // With the rights used for opening: those of the effective user, and capabilities.
     accessat(CWD, path, access, AtFlags::EACCESS).map_err(|error| {
         let user = rustix::process::geteuid().as_raw();
         let why = io::Error::from(error);

@@ -1,5 +1,5 @@
-//! The server that runs by a configuration file already: `--check` before a reload or a restart is
-//! not to complain of what that server has itself.
+//! A running server with the same configuration file: `--check` before a reload or a restart does
+//! not report its resources as used.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -11,7 +11,7 @@ use crate::service::memory::Freed;
 /// Its program, as the kernel names processes.
 const PROGRAM: &str = "millraced";
 
-/// A server that runs.
+/// A running server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RunningServer {
     process: u32,
@@ -25,12 +25,12 @@ impl RunningServer {
         self.process
     }
 
-    /// What it has of memory.
+    /// Its memory.
     pub(in crate::service) fn memory(&self) -> Freed {
         self.memory
     }
 
-    /// Looks for it in the processes below `root` (proc(5)).
+    /// Searches the processes below `root` (proc(5)).
     pub fn find(root: &Path, file: &Path) -> Option<Self> {
         let file = fs::canonicalize(file).ok()?;
         let processes = fs::read_dir(root.join("proc")).ok()?;
@@ -47,7 +47,7 @@ impl RunningServer {
     }
 }
 
-/// Whether this is a server by this configuration.
+/// Whether this is a server with this configuration.
 fn serves_by(process: &Path, file: &Path) -> bool {
     let name = fs::read_to_string(process.join("comm")).unwrap_or_default();
     let command = fs::read(process.join("cmdline")).unwrap_or_default();
@@ -63,7 +63,7 @@ fn serves_by(process: &Path, file: &Path) -> bool {
             _ => return None,
         };
         let path = PathBuf::from(OsStr::from_bytes(path));
-        // A path that does not begin with a slash begins where that process is.
+        // A relative path starts at that process's working directory.
         fs::canonicalize(process.join("cwd").join(path)).ok()
     });
     named.any(|named| named == file)
@@ -77,7 +77,7 @@ fn memory(process: &Path) -> Freed {
         Some(kibibytes << 10)
     };
     Freed {
-        // Without what it maps of files.
+        // Without mapped files.
         small: bytes("RssAnon:").unwrap_or(0),
         huge: bytes("HugetlbPages:").unwrap_or(0),
     }

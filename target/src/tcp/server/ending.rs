@@ -1,4 +1,4 @@
-//! The end of a TCP connection, and what comes back by it.
+//! The end of a TCP connection, and the release of its resources.
 
 use super::{ConnectionId, Ended, TcpServer};
 use crate::call::Serve;
@@ -11,7 +11,7 @@ impl<S: Serve> TcpServer<S> {
         if slot.generation != id.generation {
             return;
         }
-        // Closing the socket takes it out of the epoll set.
+        // Closing the socket removes it from the epoll set.
         let Some(connection) = slot.connection.take() else {
             return;
         };
@@ -19,7 +19,7 @@ impl<S: Serve> TcpServer<S> {
         flow.leave_tcp(identity.share());
         identity.end();
         connection.reverse.end();
-        // Its client sends the calls again that wait.
+        // Its client repeats the waiting calls.
         self.calls.disconnected(identity, drop);
         let peer = identity.peer();
         tracing::debug!(address = %peer.address, port = peer.port, %reason, "TCP connection ended");
@@ -49,7 +49,7 @@ impl<S: Serve> TcpServer<S> {
             self.counters.misbehaved.add(1);
         }
         if self.pause.end() {
-            // Its descriptor is free.
+            // A descriptor is free again.
             self.hear_listener(true);
         }
     }

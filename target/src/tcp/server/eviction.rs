@@ -1,9 +1,9 @@
-//! Which TCP connections there is room for, and which make room for others.
+//! Limits of TCP connections, and eviction.
 //!
-//! Clients that an export admits find room however many connections others hold: where all places
-//! are taken, a connection ends that none of its kind will miss. Addresses that no export admits
-//! have a few places for a short time, enough to be told so (RFC 1813 section 5.2.1), and are the
-//! first to go.
+//! Clients that an export admits can connect however many connections others hold: if the limit is
+//! reached, a connection without recent use is evicted. Addresses that no export admits have a few
+//! connections for a short time, enough for the answer that they may not mount (RFC 1813 section
+//! 5.2.1), and are evicted first.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -13,11 +13,10 @@ use std::time::{Duration, Instant};
 use super::{ConnectionId, Ended, TcpConfig, TcpServer};
 use crate::call::Serve;
 
-/// Connections that were heard of within this time do not make room for others, unless their
-/// client has more than its share.
+/// Connections with data within this time are not evicted, unless their client exceeds its share.
 const SETTLED: Duration = Duration::from_secs(5);
 
-/// What decides whether a connection makes room for another.
+/// Properties that determine whether a connection is evicted for another.
 #[derive(Clone, Copy, Debug)]
 struct ConnectionStanding {
     id: ConnectionId,
@@ -26,17 +25,17 @@ struct ConnectionStanding {
     is_admitted: bool,
     /// It has sent a valid call.
     has_called: bool,
-    /// It has calls that are not answered yet.
+    /// It has unanswered calls.
     is_busy: bool,
     heard: Instant,
 }
 
-/// What happens to a new connection.
+/// The decision on a new connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RoomDecision {
-    /// There is room.
+    /// There is space.
     Take,
-    /// There is room once this one has ended.
+    /// There is space after evicting this one.
     Evict(ConnectionId),
     /// There is none.
     Refuse,
@@ -88,7 +87,7 @@ fn decide(
     if longest_idle.is_some() {
         return evict(longest_idle);
     }
-    // Nobody is idle. A client without its share gets it from one with more.
+    // None is idle. A client below its share gets space from one above.
     let clients = counts.len() + usize::from(own == 0);
     let share = (config.connections / clients).max(1);
     let beyond = open
@@ -98,7 +97,7 @@ fn decide(
 }
 
 impl<S: Serve> TcpServer<S> {
-    /// Makes room for a connection. Whether there is some.
+    /// Makes space for a connection. Returns whether there is some.
     pub(super) fn make_room(&mut self, address: IpAddr, is_admitted: bool, now: Instant) -> bool {
         if is_admitted && self.connections() < self.config.connections {
             return true;
@@ -140,7 +139,7 @@ impl<S: Serve> TcpServer<S> {
         }
     }
 
-    /// Looks again which clients an export admits: exports may have changed.
+    /// Updates which clients an export admits: exports may have changed.
     pub(super) fn look_who_is_admitted(&mut self) {
         for slot in &mut self.slots {
             if let Some(connection) = &mut slot.connection {
@@ -182,7 +181,8 @@ mod tests {
             }
         }
 
-        /// Adds a connection with a call behind it that was heard of so many seconds ago.
+        /// Adds a connection with a previous call, whose last data was received this many seconds
+        /// ago.
         fn add(&mut self, last: u8, seconds: u64) -> &mut ConnectionStanding {
             let id = ConnectionId {
                 index: self.open.len() as u32,
@@ -203,7 +203,7 @@ mod tests {
             decide(&self.config, host(last), is_admitted, &self.open, self.now)
         }
 
-        /// The connection that makes room for one from this host, by its number.
+        /// The connection evicted for one from this host, by its number.
         fn victim(&self, last: u8) -> Option<u32> {
             match self.decide(last, true) {
                 RoomDecision::Evict(id) => Some(id.index),
@@ -220,7 +220,7 @@ mod tests {
             assert_eq!(room.decide(1, true), RoomDecision::Take);
             room.add(1, seconds);
         }
-        // Its own longest idle one makes room.
+        // Its own longest idle one is evicted.
         assert_eq!(room.victim(1), Some(7));
         assert_eq!(room.victim(2), Some(7));
     }
@@ -240,7 +240,7 @@ mod tests {
         assert_eq!(room.victim(9), Some(2), "the longest idle of the most");
         room.open[5].has_called = false;
         assert_eq!(room.victim(9), Some(5), "it never sent a call");
-        // A client does not take from one that has no more than it has.
+        // A client does not evict one of another with no more connections than its own.
         assert_eq!(room.victim(2), Some(2));
         room.open[5].has_called = true;
         room.open[5].heard = room.now;

@@ -1,4 +1,4 @@
-//! The face of TCP to the service.
+//! The interface of TCP to the service.
 
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, RawFd};
@@ -38,7 +38,7 @@ impl<S: Serve> Transport for TcpServer<S> {
         self.refuses = false;
     }
 
-    /// Those that are not read any more end by themselves with their last answer.
+    /// Connections that are no longer read end by themselves with their last answer.
     fn close_idle(&mut self) {}
 
     fn close_all(&mut self) {
@@ -63,7 +63,7 @@ impl<S: Serve> Transport for TcpServer<S> {
         }
     }
 
-    /// In service is what was not handed to the socket.
+    /// In service are calls whose replies are not passed to the socket.
     fn report(&self, now: Instant, reports: &mut Vec<ConnectionReport>) {
         let report = |connection: &TcpConnection| {
             let in_service = connection.in_flight_peak(now);
@@ -93,7 +93,8 @@ impl<S: Serve> Transport for TcpServer<S> {
     fn next_deadline(&self) -> Option<Instant> {
         let checked = self.checked.filter(|_| self.connections() > 0);
         let check = checked.map(|checked| checked + CHECK_PAUSE);
-        // Calls to clients are sent by the next turn, which reads on where replies were released.
+        // Reverse calls are sent by the next turn, which continues reading if replies were
+        // released.
         let released = !self.held.is_empty() && self.records.has_released();
         let sends = released || !self.outbox.borrow().is_empty();
         let calls = self.polled.filter(|_| sends);

@@ -1,4 +1,4 @@
-//! Exposures: what the peer may do, and from when to when.
+//! Exposures: the peer's access, and its begin and end.
 
 use std::collections::HashSet;
 use std::time::Instant;
@@ -18,8 +18,8 @@ fn bytes(slice: &Slice) -> Vec<u8> {
     bytes
 }
 
-/// Waits until a slice holds nothing but this byte. A Write over iWARP completes when the local
-/// TCP has its data, which may be before the peer has placed it (RFC 5040 section 5.5).
+/// Waits until a slice contains only this byte. A Write over iWARP completes when the local TCP has
+/// its data, which may be before the peer has placed it (RFC 5040 section 5.5).
 fn until_filled(slice: &Slice, byte: u8) {
     let deadline = Instant::now() + RESOLVE_TIMEOUT;
     while bytes(slice) != vec![byte; slice.len()] {
@@ -116,12 +116,12 @@ fn use_a_dead_key(mut pair: Pair) {
     misuse(pair, &ours, write(&exposure, 0));
 }
 
-/// The peer makes a request that is not allowed: its connection ends, and no byte is moved.
+/// The peer makes a forbidden request: its connection ends, and no byte is moved.
 fn misuse(mut pair: Pair, ours: &Slice, request: SendKind<'static>) {
     let good = memory(&pair.pool, 3);
     let allowed = pair.asks.expose(&good, Access::RemoteRead);
     let [theirs, sink] = [2, 4].map(|byte| memory(&pair.pool, byte));
-    // Where Writes have no answer, as with iWARP, it may look well on that side.
+    // If Writes have no answer, as with iWARP, it may succeed on that side.
     let status = pair.serves.carry_out(request, Some(&theirs));
     println!("{}: {status:?}", pair.serves.device.name());
     assert!(pair.serves.is_cut_off(read(&allowed), &sink));
@@ -142,7 +142,7 @@ fn bounds_and_rights_hold() {
         println!("{access:?}, read {is_read}, offset {offset}");
         let mut pair = Pair::new(Devices::open);
         if is_read && pair.asks.device.transport() == Transport::Iwarp {
-            // siw was seen to answer Reads of what is registered for writing alone.
+            // siw answers Reads of memory registered for writing only.
             continue;
         }
         let ours = memory(&pair.pool, 1);
@@ -266,7 +266,7 @@ fn reads_of_any_length_bring_what_is_there() {
         let reads: Vec<_> = sinks[..1 + round % sinks.len()]
             .iter()
             .map(|sink| {
-                // siw answers wrongly what is no longer than 32 bytes and crosses pages.
+                // siw answers Reads of up to 32 bytes that cross pages wrongly.
                 let most = [0, 200, 5_000, 90_000][below(4)];
                 let length = if most == 0 { 1 } else { 33 + below(most) };
                 let (from, to) = (below(LENGTH - length), below(LENGTH - length));

@@ -1,6 +1,6 @@
-//! Tests of what lies below the provider, on a real device.
+//! Tests of the layers below the provider, on a real device.
 //!
-//! They connect two queue pairs of this process over the device that has the address of
+//! They connect two queue pairs of this process over the device with the address of
 //! `MILLRACE_TEST_FABRIC` (`verbs:ADDRESS`), by default 10.0.2.15, that of the guests of
 //! `bench/kernel-client/in-guest`.
 
@@ -28,7 +28,7 @@ use crate::fabric::{Access, Exposure, Key, Slices};
 
 const RESOLVE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Names of the receive, and of the request that is on its way.
+/// Identifiers of the receive, and of the request in flight.
 const RECEIVE: u64 = 1;
 const REQUEST: u64 = 2;
 
@@ -36,7 +36,7 @@ fn address() -> IpAddr {
     millrace_testing::rdma_device().expect("asked before")
 }
 
-/// False, recorded as skipped, where this machine has no RDMA device.
+/// False, recorded as skipped, if this machine has no RDMA device.
 fn has_device() -> bool {
     let device = millrace_testing::rdma_device();
     device
@@ -46,7 +46,7 @@ fn has_device() -> bool {
 
 /// One end of a connection, with a receive posted that is `inbox`.
 struct Side {
-    // Dropped in this order: a queue pair that windows are bound to would be waited for.
+    // Dropped in this order: destroying a queue pair waits for its bound windows.
     exposures: Exposures,
     queue_pair: QueuePair,
     id: ConnectionId,
@@ -140,7 +140,7 @@ impl Side {
         Range::of_slice(slice, key)
     }
 
-    /// A completion of the receive, or of the one request there is.
+    /// A completion of the receive, or of the only request.
     fn look(&mut self, id: u64) -> Option<Completion> {
         self.queue
             .poll(&mut self.completions)
@@ -158,13 +158,13 @@ impl Side {
         }
     }
 
-    /// Begins a request among several.
+    /// Posts a request among several.
     fn begin(&mut self, kind: SendKind<'_>, slice: &Slice) {
         let range = self.range(slice);
         try_to_post(&self.queue_pair, kind, Some(range)).expect("room");
     }
 
-    /// Waits until so many requests have succeeded.
+    /// Waits until this many requests have succeeded.
     fn finish(&mut self, count: usize) {
         let mut left = count;
         while left > 0 {
@@ -183,14 +183,14 @@ impl Side {
         }
     }
 
-    /// Whether the connection ends, by a request that would succeed on one that stands: behind
+    /// Whether the connection ends, shown by a request that would succeed on an intact one, after
     /// all requests before it.
     fn is_cut_off(&mut self, kind: SendKind<'_>, slice: &Slice) -> bool {
         let range = self.range(slice);
         if try_to_post(&self.queue_pair, kind, Some(range)).is_err() {
             return true;
         }
-        // Not every device flushes what comes after the end.
+        // Not every device flushes requests posted after the end.
         loop {
             if let Some(completion) = self.look(REQUEST) {
                 return completion.status != Status::Success;
@@ -202,14 +202,14 @@ impl Side {
         }
     }
 
-    /// Carries out one request.
+    /// Executes one request.
     fn carry_out(&mut self, kind: SendKind<'_>, slice: Option<&Slice>) -> Status {
         let range = slice.map(|slice| self.range(slice));
         try_to_post(&self.queue_pair, kind, range).expect("room");
         self.completed(REQUEST).status
     }
 
-    /// Exposes a slice and lets the peer in.
+    /// Exposes a slice and makes it accessible to the peer.
     fn expose(&mut self, slice: &Slice, access: Access) -> Exposure {
         let local: Slices = std::iter::once(slice.clone()).collect();
         let exposed = self
@@ -225,7 +225,7 @@ impl Side {
         exposure
     }
 
-    /// Ends an exposure; its memory.
+    /// Ends an exposure; returns its memory.
     fn revoke(&mut self, key: Key) -> Slices {
         match self.exposures.revoke(key, &mut self.windows) {
             Ending::Now(memory) => memory,
@@ -273,7 +273,7 @@ fn memory(pool: &Pool, byte: u8) -> Slice {
 /// Opens the devices.
 type Open = fn(&Registry) -> Result<Devices, DevicesError>;
 
-/// As the service does, and with windows wherever there are some.
+/// As the service does, and with all windows.
 const WAYS: [Open; 2] = [Devices::open, Devices::open_trusting_windows];
 
 impl Pair {

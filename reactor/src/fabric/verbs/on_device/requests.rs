@@ -1,4 +1,4 @@
-//! What a connection request takes of the device before it is answered.
+//! Device resources used by a connection request before it is answered.
 
 use std::time::Instant;
 
@@ -25,7 +25,7 @@ fn parameters() -> ConnectParameters {
     }
 }
 
-/// Turns of both providers until an event of the server's, or the client's, is one.
+/// Turns of both providers until an event of the server, or of the client, matches.
 fn until<T>([server, client]: [&mut Verbs; 2], mut is_it: impl FnMut(&Event) -> Option<T>) -> T {
     loop {
         for provider in [&mut *server, &mut *client] {

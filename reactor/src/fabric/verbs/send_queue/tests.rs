@@ -50,7 +50,7 @@ fn opened(limits: SendLimits) -> SendQueue {
     queue
 }
 
-/// What was handed over: number, bytes before it, its lengths, and whether it is signalled.
+/// A passed request: number, bytes before it, its lengths, and whether it is signalled.
 type Seen = (u64, u64, Vec<usize>, bool);
 
 fn hand_over(queue: &mut SendQueue) -> (Vec<Seen>, Hold) {
@@ -106,7 +106,7 @@ fn a_read_into_many_ranges_becomes_several() {
             (3, 0, vec![1, 2], true),
         ]
     );
-    // The Write is through, the Read is not.
+    // The Write is complete, the Read is not.
     assert!(queue.complete(3, MASK, Ok(())));
     assert!(popped(&mut queue).is_empty());
     assert!(queue.complete(2, MASK, Ok(())));
@@ -319,7 +319,7 @@ fn stale_completions_are_ignored() {
     assert!(!queue.complete(0, MASK, Ok(())));
 }
 
-/// What the pretended device has of one device request.
+/// One device request held by the simulated device.
 #[derive(Debug)]
 struct DeviceRequest {
     number: u64,
@@ -328,19 +328,19 @@ struct DeviceRequest {
     signalled: bool,
 }
 
-/// A device that carries requests out in order, but may finish Reads late, and tells in order of
-/// finishing.
+/// A device that executes requests in order, but may complete Reads late, and reports in order of
+/// completion.
 #[derive(Default)]
 struct Device {
     held: VecDeque<DeviceRequest>,
-    /// Tokens of which something is still at work.
+    /// Tokens of work in progress.
     at_work: Vec<u64>,
 }
 
 impl Device {
-    /// Finishes one request; the completion, if there is one.
+    /// Completes one request; returns the completion, if there is one.
     fn finish(&mut self, late: bool) -> Option<u64> {
-        // A late Read is passed by what is no Read.
+        // A late Read is overtaken by requests other than Reads.
         let position = if late {
             self.held.iter().position(|held| !held.is_read)?
         } else {
@@ -397,8 +397,8 @@ fn is_read(work: &Work) -> bool {
 }
 
 proptest! {
-    /// Whatever is posted and whenever the device finishes: work comes back in order and once, not
-    /// before the device is done with its memory, and in the end all of it.
+    /// For any posted work and order of completions: work is returned in order and once, not before
+    /// the device has released its memory, and in the end all of it.
     #[test]
     fn work_is_given_back_in_order_and_never_early(
         acts in prop::collection::vec(act(), 1..200),
@@ -463,7 +463,7 @@ proptest! {
                     queue.limit_reads(reads);
                 }
                 Act::Fail if fails && !broken => {
-                    // From here on all that the device has fails and is told.
+                    // From here on all requests of the device fail and are reported.
                     broken = true;
                     device.held.iter_mut().for_each(|held| held.signalled = true);
                 }

@@ -1,8 +1,8 @@
-//! Socket addresses as the connection manager takes and gives them.
+//! Socket addresses in the connection manager's form.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
-/// Room for an address of either family.
+/// Space for an address of either family.
 #[derive(Clone, Copy)]
 pub(super) union Address {
     any: libc::sockaddr,
@@ -41,7 +41,7 @@ impl Address {
         (&raw mut *self).cast()
     }
 
-    /// Reads an address of either family; `None` for any other and for none.
+    /// Reads an address of either family; `None` for any other and for null.
     ///
     /// # Safety
     /// `address` points to as many bytes as an IPv6 address takes.

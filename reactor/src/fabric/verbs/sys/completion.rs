@@ -1,4 +1,4 @@
-//! Completion queues, and the channels that wake for them.
+//! Completion queues, and their wake-up channels.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, RawFd};
@@ -18,7 +18,7 @@ use crate::fabric::verbs::report::Transport;
 /// Completions taken at once.
 const BATCH: usize = 64;
 
-/// Becomes readable when an armed completion queue has something.
+/// Becomes readable when an armed completion queue has a completion.
 pub struct CompletionChannel {
     pointer: NonNull<ibv_comp_channel>,
     _context: Arc<DeviceContext>,
@@ -33,7 +33,7 @@ impl CompletionChannel {
     /// A channel without queues.
     ///
     /// # Errors
-    /// The system gives no descriptor, or the device is gone.
+    /// The system gives no descriptor, or the device was removed.
     pub fn new(context: &Arc<DeviceContext>) -> io::Result<Arc<Self>> {
         // SAFETY: rule 1 for the context, which is borrowed.
         let pointer = made(unsafe { ibv_create_comp_channel(context.as_ptr()) })?;
@@ -56,8 +56,8 @@ impl CompletionChannel {
         unsafe { (*self.as_ptr()).fd }
     }
 
-    /// Takes and acknowledges all events there are, so that the descriptor is readable no longer.
-    /// Says how many there were.
+    /// Takes and acknowledges all events, so that the descriptor is no longer readable. Returns
+    /// their number.
     pub fn take_events(&self) -> usize {
         let mut count = 0;
         let mut queue = std::ptr::null_mut();
@@ -89,10 +89,10 @@ impl Drop for CompletionChannel {
     }
 }
 
-/// Where completions of queue pairs arrive.
+/// The queue for completions of queue pairs.
 pub struct CompletionQueue {
     pointer: NonNull<ibv_cq>,
-    /// Flags of a completed receive that say that it invalidated a key.
+    /// Flags of a completed receive that report an invalidated key.
     invalidating: u32,
     _channel: Option<Arc<CompletionChannel>>,
     _context: Arc<DeviceContext>,
@@ -104,10 +104,10 @@ unsafe impl Send for CompletionQueue {}
 unsafe impl Sync for CompletionQueue {}
 
 impl CompletionQueue {
-    /// A queue of at least so many entries, on one of the device's completion vectors.
+    /// A queue of at least this many entries, on one of the device's completion vectors.
     ///
     /// # Errors
-    /// The device has no more, or none so long.
+    /// The device has no more, or none of this length.
     pub fn new(
         context: &Arc<DeviceContext>,
         entries: u32,
@@ -144,11 +144,10 @@ impl CompletionQueue {
         u32::try_from(unsafe { (*self.as_ptr()).cqe }).unwrap_or(0)
     }
 
-    /// Takes the completions there are, at most as many as `completions` has room for, and says
-    /// how many.
+    /// Takes available completions, up to the capacity of `completions`, and returns their number.
     ///
     /// # Errors
-    /// The queue is broken: its device is gone, or it ran over.
+    /// The queue is broken: its device was removed, or it overflowed.
     pub fn poll(&self, completions: &mut CompletionBatch) -> io::Result<usize> {
         let CompletionBatch {
             entries,
@@ -163,23 +162,23 @@ impl CompletionQueue {
         Ok(*count)
     }
 
-    /// Asks for one event at the channel when the next completion arrives.
+    /// Requests one event at the channel for the next completion.
     ///
     /// # Errors
-    /// The device is gone.
+    /// The device was removed.
     pub fn arm(&self) -> io::Result<()> {
         // SAFETY: rule 1 for the queue.
         verbs(unsafe { ibv_req_notify_cq(self.as_ptr(), 0) })
     }
 }
 
-/// The software device `rdma_rxe` has a maker's number of all ones.
+/// The software device `rdma_rxe` has a vendor number of all ones.
 const RXE_VENDOR: u32 = 0x00ff_ffff;
 /// `IB_WC_WITH_INVALIDATE` of the kernel's own `<rdma/ib_verbs.h>`.
 const KERNEL_INVALIDATED: u32 = 1 << 2;
 
-/// `rdma_rxe` hands the kernel's flags to user space as they are, where the bits of messages on
-/// reliable connections mean something else.
+/// `rdma_rxe` passes the kernel's flags to user space unchanged, where the bits of messages on
+/// reliable connections have another meaning.
 fn invalidating_flags(context: &DeviceContext) -> u32 {
     let attributes = context.attributes();
     let own = ibv_wc_flags::IBV_WC_WITH_INV.0;
@@ -207,7 +206,7 @@ impl std::fmt::Debug for CompletionQueue {
     }
 }
 
-/// Room for the completions of one poll, used again for the next.
+/// Space for the completions of one poll, reused for the next.
 pub struct CompletionBatch {
     entries: Box<[ibv_wc; BATCH]>,
     count: usize,
@@ -218,10 +217,10 @@ pub struct CompletionBatch {
 unsafe impl Send for CompletionBatch {}
 
 impl CompletionBatch {
-    /// Most completions of one poll.
+    /// The most completions of one poll.
     pub const MOST: usize = BATCH;
 
-    /// Without completions.
+    /// An empty batch.
     pub fn new() -> Self {
         // SAFETY: the entries have numbers and unions of numbers only, for which zeros are valid.
         let entries = Box::new(unsafe { std::mem::zeroed() });
@@ -232,7 +231,7 @@ impl CompletionBatch {
         }
     }
 
-    /// How many there are.
+    /// The number of completions.
     #[cfg(test)]
     pub fn len(&self) -> usize {
         self.count
@@ -241,30 +240,30 @@ impl CompletionBatch {
     /// One of them.
     ///
     /// # Panics
-    /// If there are not so many.
+    /// If the index is out of range.
     pub fn get(&self, index: usize) -> Completion {
         Completion::of(&self.entries[..self.count][index], self.invalidating)
     }
 }
 
-/// The end of one work request.
+/// The completion of one work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
-    /// What the poster named it.
+    /// The poster's identifier.
     pub id: u64,
-    /// How it ended.
+    /// Its status.
     pub status: Status,
-    /// What it was; of a failed one not to be trusted.
+    /// Its kind; unreliable for a failed one.
     pub kind: CompletionKind,
     /// Bytes that arrived, of a receive.
     pub bytes: u32,
-    /// The key of ours that the message invalidated, of a receive.
+    /// Our key that the message invalidated, of a receive.
     pub invalidated: Option<u32>,
     /// The number of the queue pair.
     pub queue_pair: u32,
 }
 
-/// What completed.
+/// The kind of the completed request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CompletionKind {
     /// A Send.
@@ -283,30 +282,30 @@ pub enum CompletionKind {
     Other,
 }
 
-/// How a work request ended.
+/// The status of a work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Status {
-    /// It was carried out.
+    /// It succeeded.
     Success,
     /// The queue pair was in error before.
     Flushed,
-    /// Local memory and data do not fit.
+    /// Local memory and data do not match.
     LocalLength,
-    /// Local memory is not registered so.
+    /// Local memory is not registered for this access.
     LocalProtection,
-    /// The queue pair cannot do this.
+    /// The queue pair does not support this.
     LocalQueuePair,
     /// A window was not bound.
     WindowBind,
-    /// The peer answered nonsense.
+    /// The peer's response was invalid.
     BadResponse,
-    /// The peer wrote where it may not.
+    /// The peer accessed our memory without a right.
     LocalAccess,
-    /// The peer cannot take this request.
+    /// The peer does not support this request.
     RemoteInvalidRequest,
-    /// The peer refused its memory.
+    /// The peer refused access to its memory.
     RemoteAccess,
-    /// The peer failed at it.
+    /// The peer failed to execute it.
     RemoteOperation,
     /// The peer does not answer.
     RetryExceeded,

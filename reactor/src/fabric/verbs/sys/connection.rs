@@ -22,7 +22,7 @@ use super::context::device_name;
 use super::{destroyed, made, manager, unblock, unless_empty};
 use crate::fabric::PrivateData;
 
-/// Where the connection manager reports.
+/// The channel of the connection manager's events.
 pub struct EventChannel {
     pointer: NonNull<rdma_event_channel>,
 }
@@ -142,20 +142,20 @@ impl Drop for EventChannel {
     }
 }
 
-/// What happened to a connection or listener.
+/// An event of a connection or listener.
 #[derive(Debug)]
 pub struct ConnectionEvent {
-    /// What.
+    /// Its kind.
     pub kind: ConnectionEventKind,
     /// The token of the identifier; that of the listener for a request.
     pub token: u64,
-    /// An error's number, negative, or a reason of the fabric's own.
+    /// A negative error number, or a reason code of the fabric.
     pub status: i32,
     /// The new connection of a request.
     pub new: Option<ConnectionId>,
-    /// The peer's private data; InfiniBand fills it up with zeros to its own length.
+    /// The peer's private data; InfiniBand pads it with zeros to its own length.
     pub private_data: PrivateData,
-    /// In a request and in its answer: Reads that the peer wants to open.
+    /// In a request and in its answer: Reads that the peer requests.
     pub responder_resources: u8,
     /// In a request and in its answer: Reads that the peer serves.
     pub initiator_depth: u8,
@@ -164,33 +164,33 @@ pub struct ConnectionEvent {
 /// Kinds of events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ConnectionEventKind {
-    /// The peer's address is known on a device.
+    /// The peer's address was resolved to a device.
     AddressResolved,
-    /// It is not.
+    /// The address was not resolved.
     AddressError,
-    /// The way to the peer is known.
+    /// The route to the peer was resolved.
     RouteResolved,
-    /// It is not.
+    /// The route was not resolved.
     RouteError,
-    /// A peer asks for a connection.
+    /// A peer requests a connection.
     ConnectRequest,
-    /// The peer accepts; this side has to bring its queue pair up and say so.
+    /// The peer accepts; this side must make its queue pair ready and confirm.
     ConnectResponse,
     /// The connection could not be made.
     ConnectError,
-    /// Nobody is there, or it is too late.
+    /// There is no peer, or a timeout.
     Unreachable,
     /// The peer refuses.
     Rejected,
-    /// The connection stands.
+    /// The connection is established.
     Established,
     /// The connection has ended.
     Disconnected,
-    /// The device is going.
+    /// The device is being removed.
     DeviceRemoval,
     /// The local address has moved to another device or port.
     AddressChange,
-    /// The queue pair's number may be used again.
+    /// The queue pair's number may be reused.
     TimewaitExit,
     /// Anything else.
     Other,
@@ -218,22 +218,22 @@ impl ConnectionEventKind {
     }
 }
 
-/// How to connect or accept.
+/// Parameters of connecting or accepting.
 #[derive(Clone, Copy, Debug)]
 pub struct ConnectionParameters<'a> {
-    /// For the peer's application; fabrics bound its length.
+    /// For the peer's application; fabrics limit its length.
     pub private_data: &'a [u8],
-    /// Reads of the peer's that we serve.
+    /// Reads of the peer that we serve.
     pub responder_resources: u8,
     /// Reads that we open.
     pub initiator_depth: u8,
-    /// How often a request is sent again that the peer does not confirm, 0 to 7.
+    /// Retransmissions of a request that the peer does not confirm, 0 to 7.
     pub retry_count: u8,
-    /// The same where the peer has no receive; 7 is without end.
+    /// The same if the peer has no receive; 7 is unlimited.
     pub rnr_retry_count: u8,
     /// The queue pair's number.
     pub queue_pair: u32,
-    /// Whether it draws from a shared receive queue.
+    /// Whether it uses a shared receive queue.
     pub shared_receive: bool,
 }
 
@@ -254,7 +254,7 @@ impl ConnectionParameters<'_> {
     }
 }
 
-/// States of a queue pair on its way to a connection.
+/// States of a queue pair before it is connected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueuePairState {
     /// Receives may be posted.
@@ -265,21 +265,20 @@ pub enum QueuePairState {
     ReadyToSend,
 }
 
-/// What brings a queue pair into a state, as the connection manager knows the connection.
+/// The attributes that bring a queue pair into a state, from the connection manager.
 pub struct QueuePairAttributes {
     pub(super) raw: ibv_qp_attr,
     pub(super) mask: c_int,
 }
 
 impl QueuePairAttributes {
-    /// Whether there is nothing to do: iWARP's kernel drivers do the rest themselves.
+    /// Whether there is nothing to do: iWARP's kernel drivers do it themselves.
     pub fn is_empty(&self) -> bool {
         self.mask == 0
     }
 
-    /// Sets what the peer may do with keys that it was given, where the state takes it
-    /// ([`QueuePairState::Init`]). The connection manager itself does not know this on the
-    /// connecting side.
+    /// Sets the peer's access rights, if the state includes them ([`QueuePairState::Init`]). On the
+    /// connecting side the connection manager does not know them.
     pub fn set_remote_access(&mut self, read: bool, write: bool) {
         if self.mask & ibv_qp_attr_mask::IBV_QP_ACCESS_FLAGS.0.cast_signed() != 0 {
             let access = super::RegionAccess {
@@ -291,8 +290,8 @@ impl QueuePairAttributes {
         }
     }
 
-    /// Sets the read depths, where the state takes them: Reads of the peer's that we serve, and
-    /// Reads that we open.
+    /// Sets the read depths, if the state includes them: Reads of the peer that we serve, and Reads
+    /// that we open.
     pub fn set_depths(&mut self, responder_resources: u8, initiator_depth: u8) {
         let has = |flag: ibv_qp_attr_mask| self.mask & flag.0.cast_signed() != 0;
         if has(ibv_qp_attr_mask::IBV_QP_MAX_DEST_RD_ATOMIC) {
@@ -304,8 +303,8 @@ impl QueuePairAttributes {
     }
 }
 
-/// A connection or listener of the connection manager's. Dropping it ends either; a connection
-/// request that nobody has answered is turned away.
+/// A connection or listener of the connection manager. Dropping it ends either; an unanswered
+/// connection request is rejected.
 pub struct ConnectionId {
     pointer: NonNull<rdma_cm_id>,
     channel: Arc<EventChannel>,
@@ -341,24 +340,24 @@ impl ConnectionId {
         self.pointer.as_ptr()
     }
 
-    /// Lets events carry this token from now on.
+    /// Sets the token of events from now on.
     pub fn set_token(&mut self, token: u64) {
         // SAFETY: rule 1. The field is the application's: the library only copies it in calls that
         // take this identifier's channel, and the provider that owns both makes those calls.
         unsafe { (*self.as_ptr()).context = token as *mut c_void };
     }
 
-    /// Takes an address; on one device where it is that device's.
+    /// Binds an address; on one device if it is that device's.
     ///
     /// # Errors
-    /// The address is taken or not a device's.
+    /// The address is in use or not a device's.
     pub fn bind(&self, address: SocketAddr) -> io::Result<()> {
         let mut address = Address::new(address);
         // SAFETY: rule 1 for the identifier; the address is ours and outlasts the call.
         manager(unsafe { rdma_bind_addr(self.as_ptr(), address.as_mut_ptr().cast()) })
     }
 
-    /// Takes connection requests, so many of which may wait.
+    /// Listens for connection requests, with this backlog.
     ///
     /// # Errors
     /// The connection manager refuses.
@@ -367,7 +366,7 @@ impl ConnectionId {
         manager(unsafe { rdma_listen(self.as_ptr(), backlog) })
     }
 
-    /// Begins to look for the device and address by which a peer is reached.
+    /// Starts resolving the device and address of a peer.
     ///
     /// # Errors
     /// The connection manager refuses at once; later ones are events.
@@ -389,7 +388,7 @@ impl ConnectionId {
         })
     }
 
-    /// Begins to look for the way to the peer.
+    /// Starts resolving the route to the peer.
     ///
     /// # Errors
     /// The connection manager refuses at once; later ones are events.
@@ -398,7 +397,7 @@ impl ConnectionId {
         manager(unsafe { rdma_resolve_route(self.as_ptr(), milliseconds(timeout)) })
     }
 
-    /// Asks the peer for a connection.
+    /// Sends a connection request to the peer.
     ///
     /// # Errors
     /// The connection manager refuses at once; later ones are events.
@@ -428,7 +427,7 @@ impl ConnectionId {
         manager(unsafe { rdma_establish(self.as_ptr()) })
     }
 
-    /// Turns a connection request away.
+    /// Rejects a connection request.
     ///
     /// # Errors
     /// The data is too long for the fabric, or the peer is gone.
@@ -448,7 +447,7 @@ impl ConnectionId {
         manager(unsafe { rdma_disconnect(self.as_ptr()) })
     }
 
-    /// The name of the device that it is on, once it is on one.
+    /// The name of its device, once it has one.
     pub fn device_name(&self) -> Option<String> {
         // SAFETY: rule 1 for the identifier.
         let context = NonNull::new(unsafe { (*self.as_ptr()).verbs })?;
@@ -481,8 +480,8 @@ impl ConnectionId {
         }
     }
 
-    /// Moves it to another channel, events that wait included. All events that were taken from
-    /// the first are acknowledged, so this does not block.
+    /// Moves it to another channel, including pending events. All events taken from the first one
+    /// are acknowledged, so this does not block.
     ///
     /// # Errors
     /// The connection manager refuses; it stays where it is.
@@ -494,10 +493,10 @@ impl ConnectionId {
         Ok(())
     }
 
-    /// What brings a queue pair of this connection into a state.
+    /// The attributes that bring a queue pair of this connection into a state.
     ///
     /// # Errors
-    /// The connection is not so far, or has ended.
+    /// The connection has not reached this stage, or has ended.
     pub fn queue_pair_attributes(&self, state: QueuePairState) -> io::Result<QueuePairAttributes> {
         // SAFETY: the structure has numbers and plain enumerations only, for which zeros are valid.
         let mut raw: ibv_qp_attr = unsafe { std::mem::zeroed() };
@@ -532,7 +531,7 @@ impl std::fmt::Debug for ConnectionId {
     }
 }
 
-/// A timeout as the connection manager takes it.
+/// A timeout in the connection manager's form.
 fn milliseconds(timeout: Duration) -> c_int {
     c_int::try_from(timeout.as_millis()).unwrap_or(c_int::MAX)
 }

@@ -1,4 +1,4 @@
-//! Devices, opened: their limits, ports and asynchronous events.
+//! Open devices: their limits, ports and asynchronous events.
 
 use std::ffi::{CStr, c_char, c_int};
 use std::io;
@@ -33,42 +33,42 @@ unsafe impl Send for DeviceContext {}
 // SAFETY: rule 3, as above.
 unsafe impl Sync for DeviceContext {}
 
-/// Limits and abilities of a device. Counts that the device gives as negative are zero here.
+/// Limits and features of a device. Negative counts of the device are zero here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attributes {
     /// The firmware's version.
     pub firmware: String,
-    /// Its maker.
+    /// Its vendor number.
     pub vendor_id: u32,
-    /// The network that its first port speaks.
+    /// The network of its first port.
     pub transport: Transport,
     /// Ports, counted from one.
     pub ports: u8,
-    /// Most queue pairs.
+    /// The most queue pairs.
     pub max_qp: u32,
-    /// Most work requests of a queue.
+    /// The most work requests of a queue.
     pub max_qp_wr: u32,
-    /// Most ranges of a work request.
+    /// The most ranges of a work request.
     pub max_sge: u32,
-    /// Most ranges of an RDMA Read.
+    /// The most ranges of an RDMA Read.
     pub max_sge_rd: u32,
-    /// Most completion queues.
+    /// The most completion queues.
     pub max_cq: u32,
-    /// Most entries of one.
+    /// The most entries of one.
     pub max_cqe: u32,
-    /// Most memory regions.
+    /// The most memory regions.
     pub max_mr: u32,
-    /// Bytes of the largest.
+    /// The size of the largest one in bytes.
     pub max_mr_size: u64,
-    /// Most memory windows.
+    /// The most memory windows.
     pub max_mw: u32,
-    /// Most shared receive queues.
+    /// The most shared receive queues.
     pub max_srq: u32,
-    /// Most receives of one.
+    /// The most receives of one.
     pub max_srq_wr: u32,
-    /// Most RDMA Reads of a peer's that one queue pair serves.
+    /// The most RDMA Reads of a peer that one queue pair serves.
     pub max_qp_rd_atom: u32,
-    /// Most RDMA Reads that one queue pair has open.
+    /// The most RDMA Reads that one queue pair has open.
     pub max_qp_init_rd_atom: u32,
     /// Memory windows of type 2, bound to one queue pair.
     pub has_memory_windows_2: bool,
@@ -79,11 +79,11 @@ pub struct Attributes {
 /// One port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortAttributes {
-    /// Whether it carries traffic.
+    /// Whether it is active.
     pub is_active: bool,
     /// The state in the library's words.
     pub state: &'static str,
-    /// Most payload bytes of a packet.
+    /// The most payload bytes of a packet.
     pub mtu: u32,
     /// Entries of the table of addresses.
     pub gids: u32,
@@ -91,22 +91,22 @@ pub struct PortAttributes {
     pub is_ethernet: bool,
 }
 
-/// What became of a device, a port, or one of its queues.
+/// The kind of an event of a device, a port, or a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AsyncKind {
-    /// The device is gone or of no use any more.
+    /// The device was removed or has failed.
     DeviceFatal,
-    /// A port carries traffic now.
+    /// A port is active.
     PortActive,
-    /// A port carries none any more.
+    /// A port is no longer active.
     PortError,
     /// The addresses of a port changed.
     AddressesChanged,
-    /// A queue pair is in error for a reason that no completion tells.
+    /// A queue pair is in error without a completion with the reason.
     QueuePairError,
-    /// A completion queue ran over.
+    /// A completion queue overflowed.
     CompletionQueueError,
-    /// Something about a shared receive queue.
+    /// An event of a shared receive queue.
     SharedReceiveQueue,
     /// Anything else.
     Other,
@@ -115,17 +115,17 @@ pub enum AsyncKind {
 /// An asynchronous event, acknowledged already.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AsyncEvent {
-    /// What happened.
+    /// Its kind.
     pub kind: AsyncKind,
-    /// The library's words for it.
+    /// The library's name for it.
     pub name: &'static str,
     /// The queue pair's number, for [`AsyncKind::QueuePairError`].
     pub queue_pair: Option<u32>,
-    /// The port, where the event is about one.
+    /// The port, for an event of one.
     pub port: Option<u8>,
 }
 
-/// The list of devices, given back when dropped.
+/// The list of devices, freed on drop.
 struct List {
     first: *mut *mut ibv_device,
     count: usize,
@@ -138,7 +138,7 @@ impl List {
         let first = unsafe { ibv_get_device_list(&raw mut count) };
         if first.is_null() {
             let error = io::Error::last_os_error();
-            // A kernel without RDMA, or with no device yet: an empty list for all that matters.
+            // A kernel without RDMA, or without a device yet: treated as an empty list.
             return match error.raw_os_error() {
                 Some(libc::ENOSYS | libc::ENODEV | libc::ENOENT) => Ok(Self { first, count: 0 }),
                 _ => Err(error),
@@ -164,18 +164,18 @@ impl Drop for List {
     }
 }
 
-/// The names of the devices there are; none where the kernel has no RDMA.
+/// The names of the existing devices; none if the kernel has no RDMA.
 ///
 /// # Errors
-/// The library cannot ask.
+/// The library cannot list them.
 pub fn device_names() -> io::Result<Vec<String>> {
     Ok(List::new()?.iter().map(device_name).collect())
 }
 
-/// Opens every device that can be opened; the others with their reasons.
+/// Opens every device; those that do not open are returned with their errors.
 ///
 /// # Errors
-/// The library cannot ask for the list.
+/// The library cannot list them.
 #[allow(clippy::type_complexity)] // A name and its outcome.
 pub fn open_devices() -> io::Result<Vec<(String, io::Result<Arc<DeviceContext>>)>> {
     let list = List::new()?;
@@ -212,7 +212,7 @@ fn text(array: &[c_char]) -> String {
     String::from_utf8_lossy(&bytes[..end.unwrap_or(bytes.len())]).into_owned()
 }
 
-/// A constant text of the library's.
+/// A constant text of the library.
 fn constant(pointer: *const c_char) -> &'static str {
     if pointer.is_null() {
         return "unknown";
@@ -250,7 +250,7 @@ impl DeviceContext {
         &self.name
     }
 
-    /// Limits and abilities.
+    /// Limits and features.
     pub fn attributes(&self) -> &Attributes {
         &self.attributes
     }
@@ -294,7 +294,7 @@ impl DeviceContext {
         })
     }
 
-    /// Asks for a port, counted from one.
+    /// Queries a port, counted from one.
     ///
     /// # Errors
     /// There is no such port, or the device is gone.
@@ -342,7 +342,7 @@ impl DeviceContext {
         count(unsafe { (*self.as_ptr()).num_comp_vectors })
     }
 
-    /// The memory node that the device is near to, where the machine tells.
+    /// The device's memory node, if reported.
     pub fn numa_node(&self) -> Option<u32> {
         let path = format!("/sys/class/infiniband/{}/device/numa_node", self.name);
         let node = std::fs::read_to_string(path).ok()?;
@@ -468,7 +468,7 @@ fn kind_of(number: c_int) -> AsyncKind {
     }
 }
 
-/// The kinds that rdma-sys knows lie between these.
+/// The kinds known to rdma-sys are between these.
 fn name_of(number: c_int) -> &'static str {
     if !(0..=18).contains(&number) {
         return "unknown event";

@@ -1,5 +1,5 @@
-//! Sizes and places that rdma-core 44's headers give for 64-bit machines: what rdma-sys made of
-//! them must be the same, or nothing here is sound.
+//! Sizes and offsets from rdma-core 44's headers for 64-bit machines: those of rdma-sys must be the
+//! same, or this module is unsound.
 
 use std::mem::{offset_of, size_of};
 

@@ -1,10 +1,11 @@
-//! What librdmacm keeps of devices for itself.
+//! Device contexts kept by librdmacm.
 //!
-//! It opens every device that an identifier is on, and keeps it open. The kernel lets an unplugged
-//! device go only when that is closed, too. The library does so when it looks for devices and
-//! misses one; but it looks only when it is asked, and with no device left at all it does not
-//! compare. So it is asked ([`let_manager_look`]), and where it would not compare, the descriptors
-//! of what it has open are turned to `/dev/null`, which it then closes when the next device comes.
+//! It opens every device that an identifier uses, and keeps it open. The kernel releases an
+//! unplugged device only when that is closed, too. The library does so when it lists devices and
+//! one is missing; but it lists them only when requested, and with no device left at all it does
+//! not compare. So a listing is requested ([`let_manager_look`]), and where it would not compare,
+//! the descriptors of its open devices are replaced by `/dev/null`, which it then closes when the
+//! next device is added.
 
 use std::ffi::c_int;
 use std::sync::{Mutex, PoisonError};
@@ -13,7 +14,7 @@ use rdma_sys::{rdma_free_devices, rdma_get_devices};
 
 use super::context::device_names;
 
-/// A context of the library's.
+/// A context of the library.
 #[derive(Clone, Copy, Debug)]
 struct ManagedContext {
     commands: c_int,
@@ -22,11 +23,11 @@ struct ManagedContext {
     node: u64,
 }
 
-/// All of them, at the last look.
+/// All of them, at the last listing.
 static HELD: Mutex<Vec<ManagedContext>> = Mutex::new(Vec::new());
 
-/// Lets librdmacm look for devices: it opens those that are there, and closes those that are not.
-/// To be called when devices came, before identifiers are on them, and after they went.
+/// Makes librdmacm list devices: it opens new ones, and closes missing ones. To be called when
+/// devices were added, before identifiers use them, and after they were removed.
 pub fn let_manager_look() {
     let mut held = HELD.lock().unwrap_or_else(PoisonError::into_inner);
     // SAFETY: the function accepts a null pointer where the number of devices is not asked for.
@@ -60,9 +61,9 @@ pub fn let_manager_look() {
 }
 
 impl ManagedContext {
-    /// Closes the device and keeps the descriptors' numbers taken.
+    /// Closes the device but keeps the descriptors' numbers in use.
     fn let_go(self) {
-        // Closed by the library meanwhile, and perhaps another's by now.
+        // Closed by the library in the meantime, and possibly reused.
         if node(self.commands) != Some(self.node) {
             return;
         }
@@ -81,7 +82,7 @@ impl ManagedContext {
     }
 }
 
-/// The number of the node that a descriptor is open on; none if it is not open.
+/// The inode number of an open descriptor's node; none if it is not open.
 fn node(descriptor: c_int) -> Option<u64> {
     // SAFETY: the structure has numbers only, for which zeros are valid.
     let mut status: libc::stat = unsafe { std::mem::zeroed() };

@@ -13,7 +13,7 @@ use rdma_sys::{
 use super::context::DeviceContext;
 use super::{destroyed, made, verbs};
 
-/// What queue pairs and memory of one device must have in common.
+/// The domain that queue pairs and memory of one device must share.
 pub struct ProtectionDomain {
     pointer: NonNull<ibv_pd>,
     _context: Arc<DeviceContext>,
@@ -51,7 +51,7 @@ impl Drop for ProtectionDomain {
     }
 }
 
-/// What a region may be used for, besides being read by its own device.
+/// Permitted uses of a region, besides reading by its own device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[allow(clippy::struct_excessive_bools)] // A set of rights.
 pub struct RegionAccess {
@@ -63,7 +63,7 @@ pub struct RegionAccess {
     pub remote_write: bool,
     /// Windows may be bound to it.
     pub bind_windows: bool,
-    /// The device's writes may pass each other on the bus, where device and machine can.
+    /// The device's writes may be reordered on the bus, if device and machine support it.
     pub relaxed_ordering: bool,
 }
 
@@ -84,7 +84,7 @@ impl RegionAccess {
     }
 }
 
-/// Memory that a device knows. Its pages stay in place until it is dropped, whoever unmaps them.
+/// Memory registered with a device. Its pages stay pinned until it is dropped, even if unmapped.
 pub struct Region {
     pointer: NonNull<ibv_mr>,
     address: u64,
@@ -97,7 +97,7 @@ unsafe impl Send for Region {}
 unsafe impl Sync for Region {}
 
 impl Region {
-    /// A whole arena, under its own addresses.
+    /// A whole arena, at its own addresses.
     ///
     /// # Errors
     /// The device or the limit of locked memory refuses.
@@ -110,8 +110,8 @@ impl Region {
         Self::new(domain, base, arena.len(), base as u64, access)
     }
 
-    /// One slice, under its own addresses or from `address` on (of which the place within a page
-    /// must be the memory's).
+    /// One slice, at its own addresses or from `address` on (whose offset within a page must be the
+    /// memory's).
     ///
     /// # Errors
     /// The device or the limit of locked memory refuses, or the slice is empty.
@@ -159,20 +159,20 @@ impl Region {
         self.pointer.as_ptr()
     }
 
-    /// The key by which this side's work requests name it.
+    /// The key for this side's work requests.
     pub fn local_key(&self) -> u32 {
         // SAFETY: rule 1; the library sets the field before it gives the region out, and never
         // again.
         unsafe { (*self.as_ptr()).lkey }
     }
 
-    /// The key by which peers name it, if they may.
+    /// The key for peers, if they have access.
     pub fn remote_key(&self) -> u32 {
         // SAFETY: as for the local key.
         unsafe { (*self.as_ptr()).rkey }
     }
 
-    /// The address by which peers name its first byte.
+    /// The address of its first byte for peers.
     pub fn address(&self) -> u64 {
         self.address
     }
@@ -202,7 +202,7 @@ pub struct Window {
 unsafe impl Send for Window {}
 
 impl Window {
-    /// A window that is bound to nothing.
+    /// An unbound window.
     ///
     /// # Errors
     /// The device has no more, or none at all.
@@ -220,14 +220,14 @@ impl Window {
         self.pointer.as_ptr()
     }
 
-    /// The key that it was last bound with, or made with.
+    /// The key of its last binding, or its initial one.
     pub fn key(&self) -> u32 {
         // SAFETY: rule 1; the field is changed by `set_key` alone, which borrows exclusively.
         unsafe { (*self.as_ptr()).rkey }
     }
 
-    /// Tells the library the key of a binding, once the request for it is posted: the next one
-    /// has to name this key as the window's present one.
+    /// Sets the key of a binding in the library, once the request for it is posted: the next one
+    /// must name this key as the window's current one.
     pub fn set_key(&mut self, key: u32) {
         // SAFETY: rule 1. The library reads the field only while a binding is posted, and the
         // window is borrowed exclusively, so its one owner does not post one meanwhile.
@@ -250,8 +250,8 @@ impl std::fmt::Debug for Window {
     }
 }
 
-/// A key for the next binding of a window: the same window, another low byte, which is the
-/// binder's to choose.
+/// A key for the next binding of a window: the same window, with another low byte, which the binder
+/// chooses.
 pub fn next_window_key(current: u32, random: u8) -> u32 {
     let last = current as u8;
     // Any of the 255 others.
@@ -259,12 +259,12 @@ pub fn next_window_key(current: u32, random: u8) -> u32 {
     current & !0xff | u32::from(next)
 }
 
-/// Registered memory of this side, as a work request names it.
+/// Registered memory of this side, in the form of a work request.
 #[derive(Clone, Copy)]
 pub struct Range(pub(super) ibv_sge);
 
 impl Range {
-    /// A slice, under the key of a region that holds it.
+    /// A slice, with the key of its region.
     ///
     /// # Panics
     /// If it is longer than 4 GiB, which no slice is.
@@ -276,7 +276,7 @@ impl Range {
         })
     }
 
-    /// A buffer that is to be filled, under the key of a region that holds it.
+    /// A buffer to be filled, with the key of its region.
     ///
     /// # Panics
     /// If it is longer than 4 GiB, which no buffer is.

@@ -1,22 +1,22 @@
 //! The foreign libraries, libibverbs and librdmacm, as handles that own what they name.
 //!
-//! This is the only place that names rdma-sys. Its functions are safe to call but for those that
-//! hand memory to a device, whose callers state how they keep their contract. The rules on which
-//! every `SAFETY` below rests:
+//! This is the only module that uses rdma-sys. Its functions are safe to call except those that
+//! pass memory to a device, whose callers state how they meet the contract. The rules for every
+//! `SAFETY` comment below:
 //!
 //! 1. *Handles own their objects.* A handle's private pointer comes from the library's own
 //!    constructor, is never null, and is given back once, in `Drop`. So the object exists, and its
 //!    fields may be read, while the handle is borrowed.
 //! 2. *Children hold their parents*, by [`std::sync::Arc`]. So an object exists while anything made
 //!    on it does, and is destroyed when nothing of it is in use.
-//! 3. *Both libraries lock for themselves*, so handles may be used and dropped on any thread.
-//! 4. *Memory stays with who posts it.* What a device reads or writes is registered and therefore
-//!    pinned: the device cannot touch anything else. Posting is `unsafe`: its callers, the queues
-//!    of the provider, keep the memory of each request until it completes or its queue pair is
-//!    destroyed.
-//! 5. *Device and connection manager are kept apart.* Queue pairs are made on contexts of our own,
-//!    and the connection manager only learns their numbers. A device can so be taken apart in our
-//!    order when it is unplugged, whatever the connection manager still holds.
+//! 3. *Both libraries are thread-safe*, so handles may be used and dropped on any thread.
+//! 4. *Memory belongs to its poster.* Memory that a device reads or writes is registered and
+//!    therefore pinned: the device cannot access anything else. Posting is `unsafe`: its callers,
+//!    the queues of the provider, keep the memory of each request until it completes or its queue
+//!    pair is destroyed.
+//! 5. *Device and connection manager are separate.* Queue pairs are made on our own contexts, and
+//!    the connection manager only gets their numbers. So an unplugged device can be taken apart in
+//!    our order, whatever the connection manager still holds.
 //!
 //! rdma-sys 0.3 cannot find extended verbs on 64-bit machines, and leaves what it then should have
 //! filled uninitialised. So only base verbs are called, results are zeroed first, and its inline
@@ -52,12 +52,12 @@ use std::ffi::c_int;
 use std::io;
 use std::ptr::NonNull;
 
-/// A pointer that a constructor returned, or why it did not (it sets `errno`).
+/// A pointer returned by a constructor, or its error (in `errno`).
 fn made<T>(pointer: *mut T) -> io::Result<NonNull<T>> {
     NonNull::new(pointer).ok_or_else(io::Error::last_os_error)
 }
 
-/// The outcome of a call of libibverbs, which returns the error's number.
+/// The result of a call of libibverbs, which returns the error's number.
 fn verbs(status: c_int) -> io::Result<()> {
     match status {
         0 => Ok(()),
@@ -67,7 +67,7 @@ fn verbs(status: c_int) -> io::Result<()> {
     }
 }
 
-/// The outcome of a call of librdmacm, which returns -1 and sets `errno`.
+/// The result of a call of librdmacm, which returns -1 and sets `errno`.
 fn manager(status: c_int) -> io::Result<()> {
     match status {
         0 => Ok(()),
@@ -75,14 +75,14 @@ fn manager(status: c_int) -> io::Result<()> {
     }
 }
 
-/// Says that something was not destroyed: it and its parents stay until the process ends.
+/// Logs that an object was not destroyed: it and its parents stay until the process ends.
 fn destroyed(what: &'static str, outcome: io::Result<()>) {
     if let Err(error) = outcome {
         tracing::error!(%error, "cannot destroy a {what}");
     }
 }
 
-/// Lets reads of a descriptor return at once where there is nothing to read.
+/// Makes a descriptor non-blocking.
 fn unblock(descriptor: c_int) -> io::Result<()> {
     // SAFETY: the callers pass the descriptor of a handle that they have just made and still own
     // (rule 1), so it is open during this call.

@@ -16,17 +16,17 @@ use super::memory::ProtectionDomain;
 use super::work::{ReceiveList, SendList};
 use super::{destroyed, made, verbs};
 
-/// A list was not posted whole.
+/// A list was not posted completely.
 #[derive(Debug, thiserror::Error)]
 #[error("{posted} requests were posted, and the next was refused: {error}")]
 pub struct PostFailed {
-    /// How many of the list the device took.
+    /// The number of requests that the device accepted.
     pub posted: usize,
-    /// Why it refused the next.
+    /// The error of the next one.
     pub error: io::Error,
 }
 
-/// Receives that several queue pairs draw from.
+/// Receives shared by several queue pairs.
 pub struct SharedReceiveQueue {
     pointer: NonNull<ibv_srq>,
     _domain: Arc<ProtectionDomain>,
@@ -38,10 +38,10 @@ unsafe impl Send for SharedReceiveQueue {}
 unsafe impl Sync for SharedReceiveQueue {}
 
 impl SharedReceiveQueue {
-    /// A queue of so many receives, each of one range.
+    /// A queue for this many receives, each of one range.
     ///
     /// # Errors
-    /// The device has none, or none so deep.
+    /// The device has none, or none of this depth.
     pub fn new(domain: &Arc<ProtectionDomain>, depth: u32) -> io::Result<Arc<Self>> {
         let mut setup = ibv_srq_init_attr {
             srq_context: std::ptr::null_mut(),
@@ -63,11 +63,11 @@ impl SharedReceiveQueue {
     /// Posts all of the list, and empties it.
     ///
     /// # Errors
-    /// How many were posted, and why not the next; the list stays as it is.
+    /// The number posted, and the error of the next; the list is unchanged.
     ///
     /// # Safety
-    /// As for [`QueuePair::post_receive`], until this queue and all queue pairs that draw from it
-    /// are destroyed.
+    /// As for [`QueuePair::post_receive`], until this queue and all queue pairs that use it are
+    /// destroyed.
     pub unsafe fn post(&self, list: &mut ReceiveList) -> Result<(), PostFailed> {
         let mut refused = std::ptr::null_mut();
         // SAFETY: rule 1 for the queue. The requests and ranges are linked within the list, which
@@ -91,14 +91,14 @@ impl Drop for SharedReceiveQueue {
     }
 }
 
-/// What a queue pair is made of.
+/// The parameters of a queue pair.
 #[derive(Clone, Copy)]
 pub struct QueuePairSetup<'a> {
-    /// Where what it sends completes.
+    /// The completion queue of its send queue.
     pub send_queue: &'a Arc<CompletionQueue>,
-    /// Where what it receives completes.
+    /// The completion queue of its receives.
     pub receive_queue: &'a Arc<CompletionQueue>,
-    /// Receives that it draws from, in place of its own.
+    /// The shared receives that it uses, instead of its own.
     pub shared: Option<&'a Arc<SharedReceiveQueue>>,
     /// Requests of its send queue.
     pub send_depth: u32,
@@ -106,14 +106,14 @@ pub struct QueuePairSetup<'a> {
     pub receive_depth: u32,
     /// Ranges of a request of its send queue.
     pub send_ranges: u32,
-    /// Bytes that a request may carry in itself; less where the device has less.
+    /// Inline bytes of a request; fewer if the device supports fewer.
     pub inline: u32,
 }
 
 /// A reliable connection's two queues.
 ///
-/// Windows that are bound to it are dropped first: they hold it, and `rdma_rxe` waits 50 seconds
-/// for them before it lets a queue pair go.
+/// Windows bound to it are dropped first: they hold it, and `rdma_rxe` waits 50 seconds for them
+/// before it destroys a queue pair.
 pub struct QueuePair {
     pointer: NonNull<ibv_qp>,
     number: u32,
@@ -128,12 +128,12 @@ pub struct QueuePair {
 unsafe impl Send for QueuePair {}
 
 impl QueuePair {
-    /// A queue pair that is connected to nobody.
+    /// An unconnected queue pair.
     ///
     /// # Errors
-    /// The device has no more, or none so large.
+    /// The device has no more, or none of this size.
     pub fn new(domain: &Arc<ProtectionDomain>, setup: QueuePairSetup<'_>) -> io::Result<Self> {
-        // Devices tell no limit of inline bytes; they refuse what is too much.
+        // Devices do not report their limit of inline bytes; they refuse too large a value.
         let mut inline = setup.inline;
         loop {
             match Self::attempt(domain, setup, inline) {
@@ -190,12 +190,12 @@ impl QueuePair {
         self.number
     }
 
-    /// Bytes that a request may carry in itself.
+    /// Inline bytes of a request.
     pub fn inline_max(&self) -> u32 {
         self.inline_max
     }
 
-    /// Brings it into the state that the attributes are for; nothing where they are empty.
+    /// Brings it into the state of the attributes; does nothing if they are empty.
     ///
     /// # Errors
     /// The device refuses.
@@ -209,10 +209,10 @@ impl QueuePair {
         verbs(unsafe { ibv_modify_qp(self.pointer.as_ptr(), raw, attributes.mask) })
     }
 
-    /// Brings it into the error state, in which everything that was posted is flushed.
+    /// Brings it into the error state, in which all posted work is flushed.
     ///
     /// # Errors
-    /// The device refuses, or is gone.
+    /// The device refuses, or was removed.
     pub fn fail(&self) -> io::Result<()> {
         // SAFETY: the structure has numbers and plain enumerations only, for which zeros are valid.
         let mut raw: ibv_qp_attr = unsafe { std::mem::zeroed() };
@@ -225,7 +225,7 @@ impl QueuePair {
     /// Posts all of the list with one doorbell, and empties it.
     ///
     /// # Errors
-    /// How many were posted, and why not the next; the list stays as it is.
+    /// The number posted, and the error of the next; the list is unchanged.
     ///
     /// # Safety
     /// * The windows and regions of bindings in the list exist until this call returns: the library
@@ -249,7 +249,7 @@ impl QueuePair {
     /// Posts all of the list with one doorbell, and empties it.
     ///
     /// # Errors
-    /// How many were posted, and why not the next; the list stays as it is.
+    /// The number posted, and the error of the next; the list is unchanged.
     ///
     /// # Safety
     /// The buffer of each posted request stays with the caller until the request completes or this

@@ -1,4 +1,4 @@
-//! Lists of work requests in the making: filled, posted as one, filled again.
+//! Lists of work requests: filled, posted together, and reused.
 
 use rdma_sys::{
     bind_mw_t, ibv_mw_bind_info, ibv_recv_wr, ibv_send_flags, ibv_send_wr, ibv_sge, ibv_wr_opcode,
@@ -11,13 +11,13 @@ use super::memory::{Range, Region, Window};
 #[derive(Clone, Copy)]
 #[allow(clippy::struct_excessive_bools)] // Flags of the request.
 pub struct SendRequest<'a> {
-    /// The poster's name for it.
+    /// The poster's identifier.
     pub id: u64,
-    /// What to do.
+    /// The operation.
     pub kind: SendKind<'a>,
     /// Whether its success completes.
     pub signalled: bool,
-    /// Whether the bytes go into the request itself.
+    /// Whether the bytes are in the request itself.
     pub inline: bool,
     /// Whether the peer may be woken.
     pub solicited: bool,
@@ -25,25 +25,25 @@ pub struct SendRequest<'a> {
     pub fence: bool,
 }
 
-/// What a request asks for.
+/// The operation of a request.
 #[derive(Clone, Copy)]
 pub enum SendKind<'a> {
     /// A message.
     Send,
-    /// A message that invalidates a key of the peer's.
+    /// A message that invalidates a key of the peer.
     SendInvalidate(u32),
     /// Into the peer's memory.
     Write {
         /// The peer's key.
         key: u32,
-        /// The place under the key.
+        /// The address under the key.
         address: u64,
     },
     /// From the peer's memory.
     Read {
         /// The peer's key.
         key: u32,
-        /// The place under the key.
+        /// The address under the key.
         address: u64,
     },
     /// Opens a window for the peer.
@@ -52,7 +52,7 @@ pub enum SendKind<'a> {
         window: &'a Window,
         /// The memory.
         region: &'a Region,
-        /// The key that it shall have (see [`super::next_window_key`]).
+        /// Its new key (see [`super::next_window_key`]).
         key: u32,
         /// The first byte, by the region's own addresses.
         address: u64,
@@ -63,7 +63,7 @@ pub enum SendKind<'a> {
         /// Whether the peer may write.
         remote_write: bool,
     },
-    /// Closes a window of ours.
+    /// Closes one of our windows.
     Invalidate(u32),
 }
 
@@ -79,7 +79,7 @@ pub struct SendList {
 unsafe impl Send for SendList {}
 
 impl SendList {
-    /// Room for so many requests with so many ranges altogether.
+    /// Space for this many requests with this many ranges in total.
     pub fn with_capacity(requests: usize, ranges: usize) -> Self {
         Self {
             requests: Vec::with_capacity(requests),
@@ -112,8 +112,8 @@ impl SendList {
             SendKind::SendInvalidate(key) => {
                 raw.opcode = ibv_wr_opcode::IBV_WR_SEND_WITH_INV;
                 raw.imm_data_invalidated_rkey_union.invalidated_rkey = key;
-                // siw's library (`push_send_wqe` of providers/siw/siw.c, rdma-core 44) looks for
-                // the key here; those that look where it belongs do not look here.
+                // siw's library (`push_send_wqe` of providers/siw/siw.c, rdma-core 44) reads the
+                // key from here; libraries that read the right field do not use this one.
                 raw.wr.rdma = remote(key, 0);
             }
             SendKind::Write { key, address } => {
@@ -161,13 +161,13 @@ impl SendList {
         self.requests.push(raw);
     }
 
-    /// Empties it; the room stays.
+    /// Empties it, keeping its capacity.
     pub fn clear(&mut self) {
         self.requests.clear();
         self.ranges.clear();
     }
 
-    /// Links the requests and their ranges, and gives the first one (null if there is none).
+    /// Links the requests and their ranges, and returns the first one (null if there is none).
     pub(super) fn link(&mut self) -> *mut ibv_send_wr {
         let ranges = self.ranges.as_mut_ptr();
         let mut range = 0;
@@ -183,7 +183,7 @@ impl SendList {
         next
     }
 
-    /// Which request a pointer into the list names.
+    /// The index of the request that a pointer into the list refers to.
     pub(super) fn position(&self, request: *const ibv_send_wr) -> usize {
         let all = self.requests.as_ptr_range();
         if !all.contains(&request) {
@@ -203,7 +203,7 @@ pub struct ReceiveList {
 unsafe impl Send for ReceiveList {}
 
 impl ReceiveList {
-    /// Room for so many.
+    /// With this capacity.
     pub fn with_capacity(requests: usize) -> Self {
         Self {
             requests: Vec::with_capacity(requests),
@@ -222,7 +222,7 @@ impl ReceiveList {
         self.ranges.push(range.0);
     }
 
-    /// Empties it; the room stays.
+    /// Empties it, keeping its capacity.
     pub fn clear(&mut self) {
         self.requests.clear();
         self.ranges.clear();

@@ -1,4 +1,4 @@
-//! A bound on how many lines of one kind are logged: peers cause some, as many as they like.
+//! A limit of log lines of one kind, as peers can cause any number of some.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -15,8 +15,8 @@ use tracing_subscriber::layer::Context;
 const LINES_MAX: u64 = 100;
 const WINDOW: Duration = Duration::from_secs(10);
 
-/// Lets so many lines of each place in the code through. Lines of the main thread, which no peer
-/// can cause, and records of changes have no bound. Clones share it.
+/// Limits the lines of each place in the code. Lines of the main thread, which no peer can cause,
+/// and audit records are not limited. Clones share it.
 #[derive(Clone, Default)]
 pub struct LineLimit {
     shared: Arc<LimitState>,
@@ -42,7 +42,7 @@ impl LineLimit {
         self.shared.left_out.load(Relaxed)
     }
 
-    /// Gives out how many lines were left out since the last time, by the place in the code.
+    /// Returns how many lines were left out since the last time, by place in the code.
     pub fn take_report(&self) -> Vec<(String, u64)> {
         let mut kinds = self.kinds();
         let kinds = kinds.values_mut().filter(|kind| kind.left_out > 0);

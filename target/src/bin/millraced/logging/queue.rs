@@ -1,4 +1,4 @@
-//! Lines go to standard error by a thread of their own: who reads them may stop, and neither a
+//! Lines are written to standard error by a separate thread: its reader may stop, and neither a
 //! reactor nor any other thread may wait for that.
 
 use std::cell::Cell;
@@ -11,24 +11,24 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use tracing_subscriber::fmt::MakeWriter;
 
-/// Lines that wait to be written, at most.
+/// The most lines waiting to be written.
 pub const LINES_MAX: usize = 4096;
 
-/// Time between two reports of lines that were left out.
+/// The interval of reports of lines left out.
 const REPORT_PAUSE: Duration = Duration::from_secs(10);
 
 thread_local! {
-    /// Whether this is the thread that writes.
+    /// Whether this is the writing thread.
     static WRITES: Cell<bool> = const { Cell::new(false) };
 }
 
 enum Job {
     Line(Vec<u8>),
-    /// Says so when all lines before it are written.
+    /// Notifies when all lines before it are written.
     Flush(Sender<()>),
 }
 
-/// Takes lines from any thread without waiting. Clones share the queue.
+/// Accepts lines from any thread without waiting. Clones share the queue.
 #[derive(Clone)]
 pub struct LogQueue {
     jobs: Sender<Job>,
@@ -36,12 +36,12 @@ pub struct LogQueue {
 }
 
 impl LogQueue {
-    /// Starts the thread that writes to `sink` what comes, of which `lines` may wait. It calls
-    /// `prepare` first, and `report` now and then, with the number of lines dropped so far; lines
-    /// that `report` logs do not wait.
+    /// Starts the thread that writes lines to `sink`, with at most `lines` waiting. It calls
+    /// `prepare` first, and `report` from time to time, with the number of lines dropped so far;
+    /// lines logged by `report` do not wait.
     ///
     /// # Errors
-    /// There is no thread.
+    /// The thread cannot be started.
     pub fn start(
         sink: impl Write + Send + 'static,
         lines: usize,
@@ -59,12 +59,12 @@ impl LogQueue {
         Ok(Self { jobs, dropped })
     }
 
-    /// Lines that found no room.
+    /// Lines dropped because the queue was full.
     pub fn dropped(&self) -> u64 {
         self.dropped.load(Relaxed)
     }
 
-    /// Waits until the lines so far are written, for about so long at most.
+    /// Waits until the lines so far are written, with a timeout.
     pub fn flush(&self, timeout: Duration) {
         let (done, written) = bounded(1);
         if self.jobs.send_timeout(Job::Flush(done), timeout).is_ok() {
@@ -90,7 +90,7 @@ fn write_lines(
     loop {
         let mut reports = Instant::now() >= due;
         match jobs.recv_deadline(due) {
-            // There is nobody to tell that a line cannot be written.
+            // There is no way to report that a line cannot be written.
             Ok(Job::Line(line)) => _ = sink.write_all(&line),
             Ok(Job::Flush(done)) => {
                 report(dropped.load(Relaxed));
@@ -106,7 +106,7 @@ fn write_lines(
     }
 }
 
-/// One line on its way.
+/// A line being queued.
 pub struct QueuedLine<'a>(&'a LogQueue);
 
 impl Write for QueuedLine<'_> {
@@ -131,7 +131,7 @@ impl<'a> MakeWriter<'a> for LogQueue {
     }
 }
 
-/// The descriptor itself, without the lock of [`io::stderr`], at which others would wait.
+/// The descriptor itself, without the lock of [`io::stderr`], which would block other threads.
 pub struct StandardError;
 
 impl Write for StandardError {
@@ -150,7 +150,7 @@ mod tests {
 
     use super::*;
 
-    /// Says that a line has come, and waits for a word to take it.
+    /// Reports each line, and waits for a message before accepting it.
     struct BlockedWriter {
         came: Sender<()>,
         go_on: Receiver<()>,
@@ -160,7 +160,7 @@ mod tests {
     impl Write for BlockedWriter {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             self.came.send(()).unwrap();
-            // Ends with a word or when the other side is gone.
+            // Ends with a message or when the other side is dropped.
             let _ = self.go_on.recv();
             self.lines.lock().unwrap().extend_from_slice(bytes);
             Ok(bytes.len())
@@ -192,7 +192,7 @@ mod tests {
         for line in 1..=8 {
             writeln!(queue.make_writer(), "{line}").unwrap();
         }
-        // Numbers and line ends are written by themselves here, and count as lines.
+        // Numbers and line ends are written separately here, and count as lines.
         let dropped = queue.dropped();
         assert!(dropped >= 5, "{dropped}");
         drop(word);
