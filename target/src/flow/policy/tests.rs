@@ -95,6 +95,72 @@ fn rr1_cred_20_the_last_reply_is_held_back_when_exposures_hold_all_credits() {
     ));
 }
 
+#[test]
+fn credits_fall_in_proportion_once_less_than_an_eighth_is_free() {
+    let most = |free, waiters| {
+        let pressure = Pressure {
+            free,
+            total: 800,
+            waiters,
+        };
+        pressure.most(40)
+    };
+    let free = [0, 1, 25, 99, 100];
+    assert_eq!(free.map(|free| most(free, 0)), [1, 1, 10, 39, u32::MAX]);
+    assert_eq!(most(800, 1), 1);
+}
+
+#[test]
+fn a_cut_has_the_cause_of_the_lowest_bound_and_no_other_grant_has_one() {
+    let window = |calls| Some((calls, Cause::ClientLimit));
+    let low = |free| Pressure {
+        free,
+        total: 800,
+        waiters: 0,
+    };
+    let cause = |share, window, pressure| {
+        let grant = grant(&Inputs {
+            share: share + SPARE_RECEIVES,
+            window,
+            pressure,
+            ..PLENTY
+        });
+        grant.cause
+    };
+    // Of equal ones, the first in this order; 8 of 32 are granted when a quarter is free.
+    assert_eq!(cause(8, window(8), low(25)), Some(Cause::Share));
+    assert_eq!(cause(9, window(8), low(25)), Some(Cause::ClientLimit));
+    assert_eq!(cause(9, window(9), low(25)), Some(Cause::PoolPressure));
+    assert_eq!(cause(32, window(33), Pressure::NONE), None);
+}
+
+#[test]
+fn a_cut_is_over_once_more_could_be_granted_than_is_wished_for() {
+    let ceiling = |calls| {
+        let grant = grant(&Inputs {
+            window: Some((calls, Cause::ClientLimit)),
+            ..PLENTY
+        });
+        assert_eq!(grant.credits, 32);
+        grant.ceiling
+    };
+    assert_eq!((ceiling(32), ceiling(33)), (32, u32::MAX));
+}
+
+#[test]
+fn a_claim_gets_its_weight_of_a_level() {
+    let at = |weight, level| {
+        let claim = Claim {
+            held: 0,
+            demand: 0,
+            weight,
+        };
+        claim.at(level)
+    };
+    assert_eq!((at(WEIGHT, 100), at(WEIGHT / 4, 100)), (100, 25));
+    assert_eq!(at(2 * WEIGHT, u32::MAX), u32::MAX);
+}
+
 proptest! {
     #[test]
     fn rr1_cred_03_a_grant_is_never_zero(inputs in any_inputs()) {

@@ -4,8 +4,11 @@ use std::fs::{self, OpenOptions};
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
 
+use rustix::fs::{FileType, Mode};
+
 use super::super::journal::{in_memory, place};
-use super::super::layout::Header;
+use super::super::layout::{Header, PAGE};
+use super::super::map;
 use super::*;
 
 const CREATE: (u32, u32, u32) = (100_003, 3, 8);
@@ -225,6 +228,50 @@ fn more_running_calls_than_slots_are_served_and_counted() {
     writer.void(&places[1000]);
     let found = (0..1024 / 64).find_map(|_| writer.begin(&key, Moment::now(), [0; 2], false));
     assert!(found.is_some(), "the one that is free again is found");
+    // A call that is given up frees its slot as well.
+    writer.unknown(&places[500], Moment::now());
+    let found = (0..1024 / 64).find_map(|_| writer.begin(&key, Moment::now(), [0; 2], false));
+    assert!(found.is_some(), "the one that was given up is found");
+}
+
+#[test]
+fn each_reactor_has_its_part_of_the_entries_in_slots_and_a_thousand_at_least() {
+    for (entries, reactors, expected) in [(2048, 2, 1024), (9000, 2, 4504), (9000, 10, 1024)] {
+        let folder = tempfile::tempdir().unwrap();
+        let limits = ReplayLimits {
+            entries,
+            ..limits()
+        };
+        let opened = ReplayCache::open(limits, folder.path(), reactors);
+        assert_eq!(opened.writers.len(), reactors);
+        let bytes = fs::read(folder.path().join(JOURNAL_FILE)).unwrap();
+        let shape = Header::decode(&bytes, bytes.len() as u64).unwrap().shape;
+        assert_eq!(shape.slots, expected, "{entries} for {reactors}");
+    }
+}
+
+#[test]
+fn calls_that_were_done_and_begun_are_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut first = open(folder.path());
+    for xid in 0..2 {
+        done(&mut first, 0, xid, [0; 2], b"reply");
+    }
+    for xid in 2..5 {
+        let _ = begin(&mut first, 0, xid, [0; 2]);
+    }
+    let bytes = fs::read(folder.path().join(JOURNAL_FILE)).unwrap();
+    let boot = *bytes[32..].first_chunk::<16>().unwrap();
+    let left = Left::read(&bytes, &boot, limits().age).unwrap();
+    assert_eq!((left.done(), left.begun()), (2, 3));
+}
+
+#[test]
+fn a_range_that_the_file_does_not_have_is_refused() {
+    let file = tempfile::tempfile().unwrap();
+    file.set_len(PAGE as u64).unwrap();
+    assert_eq!(map::shared(&file, 0, PAGE).unwrap().len(), PAGE);
+    assert!(map::shared(&file, 0, 2 * PAGE).is_err());
 }
 
 #[test]
@@ -262,7 +309,7 @@ fn files_that_are_not_whole_begin_anew() {
     assert_eq!(Left::read(&whole, &boot, age).unwrap().done(), 1);
     assert_eq!(Left::read(&whole, &[0; 16], age), Err(Fault::OtherBoot));
     type Damage = fn(&Path);
-    let damages: [Damage; 5] = [
+    let damages: [Damage; 7] = [
         |path| fs::write(path, b"").unwrap(),
         |path| fs::write(path, b"something else that has been put here").unwrap(),
         |path| {
@@ -285,6 +332,16 @@ fn files_that_are_not_whole_begin_anew() {
             fs::remove_file(path).unwrap();
             std::os::unix::fs::symlink("/dev/zero", path).unwrap();
         },
+        |path| {
+            let other = path.with_file_name("other");
+            fs::rename(path, &other).unwrap();
+            std::os::unix::fs::symlink(other, path).unwrap();
+        },
+        // Nothing waits for somebody who writes into it.
+        |path| {
+            fs::remove_file(path).unwrap();
+            rustix::fs::mknodat(rustix::fs::CWD, path, FileType::Fifo, Mode::RUSR, 0).unwrap();
+        },
     ];
     for damage in damages {
         let next = killed(folder.path());
@@ -305,6 +362,8 @@ fn a_runtime_directory_in_memory_is_preferred_and_the_file_beside_it_removed() {
         return millrace_testing::skip!("there is no /dev/shm");
     };
     let (state, memory) = (state.path(), runtime.path());
+    open(memory);
+    fs::remove_file(memory.join(JOURNAL_FILE)).unwrap();
     assert!(in_memory(memory) && !in_memory(Path::new("/proc")));
     fs::write(state.join(JOURNAL_FILE), b"").unwrap();
     let at = |runtime: &str| place(state, Some(runtime.as_ref()));

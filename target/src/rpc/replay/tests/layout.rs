@@ -115,6 +115,7 @@ fn a_reply_longer_than_a_slot_leaves_the_call_begun() {
     let before = slot;
     assert!(!sealer.done(&mut slot, 0, 1, 1, &[0; REPLY_MAX + 1]));
     assert_eq!(slot, before);
+    assert!(sealer.done(&mut slot, 0, 1, 1, &[0; REPLY_MAX]));
 }
 
 #[test]
