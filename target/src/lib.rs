@@ -17,6 +17,7 @@ pub mod rdma;
 pub mod rpc;
 pub mod rpcbind;
 pub mod service;
+pub mod state;
 pub mod store_times;
 pub mod tcp;
 pub mod transfer;
