@@ -14,6 +14,10 @@
 
 #![allow(dead_code)] // Operations on files use the rest.
 
+mod cached_reply;
+mod client_locks;
+mod client_opens;
+mod client_state;
 mod compound;
 mod export_tree;
 mod lookup;
@@ -27,6 +31,7 @@ mod session;
 mod status;
 mod table;
 
+pub use client_state::{ClientRequest, ClientState, ServerIdentity};
 pub use program::{Nfs4, Nfs4Counters};
 pub use reply::SessionBounds;
 pub use rules::INFO;

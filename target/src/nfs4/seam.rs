@@ -326,8 +326,12 @@ pub trait StateSeam: 'static {
     async fn free_stateid(&self, compound: &Self::Compound, state: StateId)
     -> OperationOutcome<()>;
 
-    /// TEST_STATEID, for one of its stateids.
-    fn test_stateid(&self, compound: &Self::Compound, state: StateId) -> OperationStatus;
+    /// TEST_STATEID: the status of each stateid, in order.
+    async fn test_stateids(
+        &self,
+        compound: &Self::Compound,
+        states: Vec<StateId>,
+    ) -> OperationOutcome<Vec<OperationStatus>>;
 
     /// Checks the stateid of an operation on a file's data or attributes. The operation ends when
     /// the guard is dropped.

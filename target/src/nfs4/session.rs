@@ -4,9 +4,9 @@ use millrace_mempool::Class;
 use millrace_store::Store;
 use millrace_wire::nfs4::{
     ConflictingLock, LockFailure, LockOperation, LockReply, Locker, LocktReply, Operation,
-    OperationStatus, StateId, StateOwner,
+    OperationStatus, StateId, StateOwner, TestStateidReply,
 };
-use millrace_wire::xdr::{BoundedBytes, Encode};
+use millrace_wire::xdr::{Array, BoundedBytes};
 
 use super::compound::CompoundRun;
 use super::reply::CompoundReply;
@@ -65,20 +65,12 @@ impl<S: Store, H: StateSeam> CompoundRun<'_, S, H> {
             }
             Operation::TestStateid(states) => {
                 reply.reserve(16 + 4 * states.len()).await;
-                reply.push_with(number, |out| {
-                    OperationStatus::Ok.encode(out)?;
-                    out.u32(u32::try_from(states.len()).unwrap_or(u32::MAX))?;
-                    let mut states = states.iter();
-                    states.try_for_each(|state| {
-                        let state = self.stateid(state);
-                        let status = state.map_or_else(
-                            |status| status,
-                            |state| seam.test_stateid(compound, state),
-                        );
-                        status.encode(out)
-                    })?;
-                    Ok(OperationStatus::Ok)
-                })
+                let states = states.iter().collect();
+                let results = match seam.test_stateids(compound, states).await {
+                    Ok(statuses) => statuses,
+                    Err(status) => return reply.refuse(number, status),
+                };
+                reply.push::<TestStateidReply<'_>>(number, &Ok(Array::new(&results)))
             }
             Operation::FreeStateid(state) => {
                 let results = match self.stateid(*state) {

@@ -15,6 +15,7 @@ mod error;
 mod files;
 mod home;
 mod lease;
+mod link;
 mod locks;
 mod opens;
 mod owners;
@@ -36,11 +37,13 @@ pub use error::StateError;
 pub use files::FileKey;
 pub use home::{StateConfig, StateEvent, StateHome};
 pub use lease::LeaseCells;
+pub use link::{HomeAnswer, HomeLink, HomeRequest};
 pub use locks::{LockHolder, LockRequest};
 pub use opens::{IoGrant, IoKind, OpenOutcome};
 pub use ranges::{ByteRange, LockConflict, LockMode};
 pub use session::{
-    ChannelLimits, Session, SessionConditions, SessionDirectory, SessionGuard, SessionId,
+    ChannelLimits, Session, SessionBegin, SessionClaim, SessionConditions, SessionDirectory,
+    SessionGuard, SessionId,
 };
 pub use share::ShareMode;
 pub use slot::{CachedReply, RequestFingerprint, SessionSlot, SlotBegin, SlotClaim};

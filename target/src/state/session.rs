@@ -12,7 +12,7 @@ use arc_swap::{ArcSwapOption, Guard};
 use super::StateError;
 use super::clients::ClientId;
 use super::lease::LeaseCells;
-use super::slot::{RequestFingerprint, SessionSlot, SlotBegin};
+use super::slot::{CachedReply, RequestFingerprint, SessionSlot, SlotBegin};
 
 /// A session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -250,6 +250,91 @@ impl SessionGuard {
     #[must_use]
     pub fn share(&self) -> Arc<Session> {
         self.0.as_ref().expect("checked by the look-up").clone()
+    }
+}
+
+/// A slot of a session that a request has taken, with its session. Dropping it ends the request
+/// without a cached reply.
+pub struct SessionClaim {
+    session: SessionGuard,
+    slot: u32,
+    sequence: u32,
+    fingerprint: RequestFingerprint,
+    is_open: bool,
+}
+
+impl SessionClaim {
+    /// The session.
+    #[must_use]
+    pub fn session(&self) -> &Session {
+        &self.session
+    }
+
+    /// The slot.
+    #[must_use]
+    pub fn slot(&self) -> u32 {
+        self.slot
+    }
+
+    /// Ends the request, as [`SlotClaim::finish`](super::SlotClaim::finish).
+    pub fn finish(mut self, reply: Option<&[&[u8]]>) -> bool {
+        self.end(reply)
+    }
+
+    fn end(&mut self, reply: Option<&[&[u8]]>) -> bool {
+        self.is_open = false;
+        let slot = self.session.slots.get(self.slot as usize);
+        slot.is_some_and(|slot| slot.resume(self.sequence, self.fingerprint).finish(reply))
+    }
+}
+
+impl Drop for SessionClaim {
+    fn drop(&mut self) {
+        if self.is_open {
+            self.end(None);
+        }
+    }
+}
+
+/// What becomes of a request, as [`SlotBegin`].
+pub enum SessionBegin {
+    /// It is new: the caller executes it.
+    New(SessionClaim),
+    /// It repeats the last one, whose reply is here if it was cached.
+    Replay(Option<CachedReply>),
+    /// It repeats one that is still executed.
+    InProgress,
+    /// Its sequence number is out of order.
+    Misordered,
+    /// It has the sequence number of the last request and differs from it.
+    FalseRetry,
+}
+
+impl SessionGuard {
+    /// Begins the request of a SEQUENCE, as [`Session::begin`], and keeps the session for it.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn begin_request(
+        self,
+        slot: u32,
+        sequence: u32,
+        fingerprint: RequestFingerprint,
+    ) -> Result<SessionBegin, StateError> {
+        match self.begin(slot, sequence, fingerprint)? {
+            SlotBegin::New(claim) => claim.detach(),
+            SlotBegin::Replay(reply) => return Ok(SessionBegin::Replay(reply)),
+            SlotBegin::InProgress => return Ok(SessionBegin::InProgress),
+            SlotBegin::Misordered => return Ok(SessionBegin::Misordered),
+            SlotBegin::FalseRetry => return Ok(SessionBegin::FalseRetry),
+        }
+        Ok(SessionBegin::New(SessionClaim {
+            session: self,
+            slot,
+            sequence,
+            fingerprint,
+            is_open: true,
+        }))
     }
 }
 

@@ -115,6 +115,16 @@ impl SessionSlot {
         }
     }
 
+    /// The claim of a request that was detached with this sequence number.
+    pub(super) fn resume(&self, sequence: u32, fingerprint: RequestFingerprint) -> SlotClaim<'_> {
+        SlotClaim {
+            slot: self,
+            sequence,
+            fingerprint,
+            is_open: true,
+        }
+    }
+
     /// Whether a request is executed now.
     pub(super) fn is_executing(&self) -> bool {
         self.word.is_executing()
@@ -142,6 +152,11 @@ impl SlotClaim<'_> {
     pub fn abandon(mut self) {
         self.is_open = false;
         self.slot.word.abandon(self.sequence);
+    }
+
+    /// Lets the request go on without borrowing the slot: [`SessionSlot::resume`] takes it up.
+    pub(super) fn detach(mut self) {
+        self.is_open = false;
     }
 
     fn end(&mut self, reply: Option<&[&[u8]]>) -> bool {
