@@ -4,13 +4,13 @@
 use millrace_store::Store;
 use millrace_wire::nfs4::{
     CompoundHeader, CompoundOperation, OP_ILLEGAL, Operation, OperationNumber, OperationReader,
-    OperationStatus, SequenceOperation, SessionId, StateId,
+    OperationStatus, SecinfoReply, SequenceOperation, SessionId, StateId,
 };
-use millrace_wire::xdr::Decoder;
+use millrace_wire::xdr::{Array, Decoder};
 
 use super::export_tree::ExportTree;
 use super::position::FilePosition;
-use super::reply::CompoundReply;
+use super::reply::{CompoundReply, SessionBounds};
 use super::seam::{CallOrigin, CompoundShape, FinishedReply, SequenceOutcome, StateSeam};
 use super::table::{HandleNeed, OperationPosition, OperationRule, rule};
 use crate::access::Access;
@@ -20,6 +20,17 @@ use crate::file_data::TRANSFER_MAX;
 use crate::rpc::CallSubject;
 use crate::rpc::program::{ProgramCall, Unserved};
 use crate::store_times::StoreTimes;
+
+/// Bytes around the data of SEQUENCE, PUTFH and READ in a reply, and of SEQUENCE, PUTFH, WRITE and
+/// GETATTR in a call with the longest credentials.
+const AROUND_READ: usize = 256;
+const AROUND_WRITE: usize = 1024;
+
+/// Most bytes of data in a message of a session.
+fn transfer_max(message: usize, around: usize) -> u64 {
+    let room = message.saturating_sub(around);
+    room.min(TRANSFER_MAX as usize) as u64
+}
 
 /// A COMPOUND that is executed.
 pub(super) struct CompoundRun<'c, S, H: StateSeam> {
@@ -39,6 +50,9 @@ pub(super) struct CompoundRun<'c, S, H: StateSeam> {
     pub export: Option<&'c Export<S>>,
     /// Whether an export did not admit the client, or not with this flavor.
     pub turned_away: bool,
+    /// Most bytes of READ and WRITE, as clients are told them.
+    pub read_max: u64,
+    pub write_max: u64,
     /// Whether an operation was executed that changes something.
     changes: bool,
     is_admitted: bool,
@@ -89,6 +103,8 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
             session: None,
             export: None,
             turned_away: false,
+            read_max: u64::from(TRANSFER_MAX),
+            write_max: u64::from(TRANSFER_MAX),
             changes: false,
             is_admitted: false,
         }
@@ -267,6 +283,13 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
                     compound: accepted.compound,
                     id: arguments.session,
                 });
+                let SessionBounds {
+                    request,
+                    reply: most,
+                    ..
+                } = accepted.bounds;
+                self.read_max = transfer_max(most, AROUND_READ);
+                self.write_max = transfer_max(request, AROUND_WRITE);
                 reply.set_bounds(accepted.bounds);
                 Progress::Answered(reply.push(number, &Ok::<_, OperationStatus>(accepted.reply)))
             }
@@ -287,11 +310,18 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
     async fn perform<B: Bulk>(
         &mut self,
         step: &Step<'_, '_>,
-        _call: &mut ProgramCall<'_, B>,
+        call: &mut ProgramCall<'_, B>,
         reply: &mut CompoundReply<'_>,
     ) -> Result<OperationStatus, Unserved> {
         let number = step.known.number();
         let outcome = match step.operation {
+            Operation::Getattr(wanted) => {
+                return Ok(self.get_attributes(wanted, number, reply).await);
+            }
+            Operation::Access(asked) => {
+                let results = self.access(*asked).await;
+                return Ok(reply.push(number, &results));
+            }
             Operation::Putfh(handle) => self.put_handle(handle.0, step.behind),
             Operation::Putrootfh(()) | Operation::Putpubfh(()) => self.put_root(step.behind),
             Operation::Savefh(()) => self.save(),
@@ -309,13 +339,69 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
                     Err(status) => out.u32(status.number()).map(|()| *status),
                 }));
             }
-            Operation::Readlink(()) => return Ok(Box::pin(self.read_link(reply)).await),
+            // What clients do less often has tasks of its own, which do not enlarge all others.
             operation => {
+                let pool = reply.inner().pool().clone();
+                if let Operation::Create(create) = operation {
+                    let made = Box::pin(self.create(create, &pool, call)).await?;
+                    return Ok(reply.push(number, &made));
+                }
+                if let Some(status) =
+                    Box::pin(self.perform_on_names(operation, number, reply)).await
+                {
+                    return Ok(status);
+                }
                 return Ok(Box::pin(self.perform_in_session(operation, number, reply)).await);
             }
         };
         let status = outcome.err().unwrap_or(OperationStatus::Ok);
         Ok(reply.push_status(number, status))
+    }
+
+    /// Executes an operation on names and attributes, if it is one.
+    async fn perform_on_names(
+        &mut self,
+        operation: &Operation<'_>,
+        number: u32,
+        reply: &mut CompoundReply<'_>,
+    ) -> Option<OperationStatus> {
+        Some(match operation {
+            Operation::Readlink(()) => self.read_link(reply).await,
+            Operation::Readdir(arguments) => self.read_directory(arguments, reply).await,
+            Operation::Setattr(arguments) => {
+                let results = self.set_attributes(arguments).await;
+                reply.push(number, &results)
+            }
+            Operation::Verify(given) => {
+                let outcome = self.compare(given, false).await;
+                reply.push(number, &outcome)
+            }
+            Operation::Nverify(given) => {
+                let outcome = self.compare(given, true).await;
+                reply.push(number, &outcome)
+            }
+            Operation::Remove(name) => {
+                let results = self.remove(name).await;
+                reply.push(number, &results)
+            }
+            Operation::Rename(arguments) => {
+                let results = self.rename(arguments).await;
+                reply.push(number, &results)
+            }
+            Operation::Link(name) => {
+                let results = self.link(name).await;
+                reply.push(number, &results)
+            }
+            Operation::Secinfo(name) => {
+                let flavors = self.security_of_name(name).await;
+                reply.push::<SecinfoReply<'_>>(number, &flavors.map(Array::new))
+            }
+            Operation::SecinfoNoName(style) => {
+                let flavors = self.security_of_handle(*style).await;
+                reply.push::<SecinfoReply<'_>>(number, &flavors.map(Array::new))
+            }
+            _ => return None,
+        })
     }
 
     /// The answer to an operation that is known and not served.

@@ -8,18 +8,25 @@
 //! | `reply` | results within the bounds of transport and session |
 //! | `seam` | what the state of clients is asked for: sessions, opens, locks |
 //! | `export_tree`, `position` | one name space over all exports, and the handles of a COMPOUND |
+//! | `lookup`, `directory`, `change` | names |
+//! | `attributes`, `getattr`, `set` | attributes |
 //!
 //! Opens and sessions live behind [`StateSeam`], files in stores, so that nothing here outlives a
 //! COMPOUND.
 
 #![allow(dead_code)] // Operations on files use the rest.
 
+mod attributes;
 mod cached_reply;
+mod change;
 mod client_locks;
 mod client_opens;
 mod client_state;
 mod compound;
+mod decimal;
+mod directory;
 mod export_tree;
+mod getattr;
 mod lookup;
 mod names;
 mod position;
@@ -27,7 +34,9 @@ mod program;
 mod reply;
 mod rules;
 mod seam;
+mod security;
 mod session;
+mod set;
 mod status;
 mod table;
 

@@ -1,6 +1,6 @@
 //! NFS version 4 as the program table has it.
 
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use crate::store_times::StoreTimes;
 /// NFS version 4 over the exports of one reactor, with the state of clients behind `H`.
 pub struct Nfs4<S, H> {
     exports: Rc<ServedExports<S>>,
-    state: Rc<H>,
+    state: OnceCell<H>,
     /// The folders above the exports of this table.
     tree: RefCell<Option<(Exports<S>, Rc<ExportTree>)>>,
     counters: Arc<Nfs4Counters>,
@@ -40,12 +40,12 @@ pub struct Nfs4Counters {
 }
 
 impl<S: Store, H: StateSeam> Nfs4<S, H> {
-    /// Serves these exports.
+    /// Serves these exports, once there is state of clients.
     #[must_use]
-    pub fn new(exports: Rc<ServedExports<S>>, state: Rc<H>) -> Self {
+    pub fn new(exports: Rc<ServedExports<S>>) -> Self {
         Self {
             exports,
-            state,
+            state: OnceCell::new(),
             tree: RefCell::new(None),
             counters: Arc::default(),
         }
@@ -57,10 +57,15 @@ impl<S: Store, H: StateSeam> Nfs4<S, H> {
         &self.exports
     }
 
-    /// The state of clients.
+    /// Serves from now on, with this state of clients. The first one given counts.
+    pub fn serve_with(&self, state: H) {
+        let _ = self.state.set(state);
+    }
+
+    /// The state of clients, if it is served.
     #[must_use]
-    pub fn state(&self) -> &H {
-        &self.state
+    pub fn state(&self) -> Option<&H> {
+        self.state.get()
     }
 
     /// What only NFS version 4 counts.
@@ -101,6 +106,10 @@ fn refuse<B: Bulk>(
 impl<S: Store, H: StateSeam> Program for Nfs4<S, H> {
     const INFO: &'static ProgramInfo = &rules::INFO;
 
+    fn is_served(&self) -> bool {
+        self.state.get().is_some()
+    }
+
     fn admits(&self, client: IpAddr) -> bool {
         self.exports.admits(client)
     }
@@ -110,6 +119,7 @@ impl<S: Store, H: StateSeam> Program for Nfs4<S, H> {
         call: &mut ProgramCall<'_, B>,
         reply: &mut Reply,
     ) -> Result<ProgramAnswer, Unserved> {
+        let state = self.state.get().ok_or(Unserved::NoProgram)?;
         match call.number {
             0 => return Ok(call.answer(reply, &(), true)),
             COMPOUND => {}
@@ -145,7 +155,7 @@ impl<S: Store, H: StateSeam> Program for Nfs4<S, H> {
             credential: call.credential,
         };
         let times = &self.counters.store;
-        let mut run = CompoundRun::new(access, &tree, &*self.state, origin, times);
+        let mut run = CompoundRun::new(access, &tree, state, origin, times);
         let ended = run.execute(call, &header, input, &mut results).await;
         let success = results.status() == OperationStatus::Ok;
         let answer = match ended {

@@ -6,7 +6,7 @@
 //! the message and counts there.
 
 use millrace_mempool::Slice;
-use millrace_wire::nfs4::{HasStatus, OperationStatus};
+use millrace_wire::nfs4::{HasStatus, OperationNumber, OperationStatus, Verifier};
 use millrace_wire::rpc::ReplyHeader;
 use millrace_wire::xdr::{Encode, Encoder, Error, ITEMS_MAX, Result as XdrResult};
 
@@ -184,7 +184,7 @@ impl<'r> CompoundReply<'r> {
         let mut out = Encoder::new(self.free(room));
         let encoded = out.u32(number).and_then(|()| status.encode(&mut out));
         // SETATTR tells what was set even where it failed: nothing.
-        let is_setattr = number == millrace_wire::nfs4::OperationNumber::Setattr.number();
+        let is_setattr = number == OperationNumber::Setattr.number();
         let encoded = encoded.and_then(|()| if is_setattr { out.u32(0) } else { Ok(()) });
         let length = out.position();
         debug_assert!(encoded.is_ok() || self.count == 0, "room is kept for it");
@@ -193,6 +193,25 @@ impl<'r> CompoundReply<'r> {
             return status;
         }
         self.appended(status, length)
+    }
+
+    /// The room for a listing, of at most `room` bytes, with the number in place, and where what
+    /// follows begins.
+    pub fn begin_listing(&mut self, room: usize) -> (Encoder<'_>, usize) {
+        let mut out = Encoder::new(self.free(room));
+        // Without room for it there is none for the listing either.
+        let _ = out.u32(OperationNumber::Readdir.number());
+        let start = out.position();
+        (out, start)
+    }
+
+    /// Takes a listing of so many bytes behind the number as the result.
+    pub fn push_listing(&mut self, verifier: Verifier, length: usize) -> OperationStatus {
+        // Behind number and status.
+        let at = self.length + BARE;
+        let room = self.reply.room();
+        room[at..at + verifier.len()].copy_from_slice(&verifier);
+        self.appended(OperationStatus::Ok, 4 + length)
     }
 
     /// The free part of the message, at most `bytes` of it.

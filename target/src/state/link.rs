@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::fmt;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -52,13 +53,13 @@ impl fmt::Debug for HomeAnswer {
     }
 }
 
-/// How a reactor sends a question to the home; false if that cannot take any more now.
-pub type HomeSender = Box<dyn Fn(HomeRequest) -> bool>;
+/// Questions of a reactor that have not been sent yet.
+pub type HomeOutbox = Rc<RefCell<VecDeque<HomeRequest>>>;
 
 enum HomePlace {
     Here(Rc<RefCell<StateHome>>),
     Elsewhere {
-        send: HomeSender,
+        outbox: HomeOutbox,
         answers: Completions<HomeValue>,
     },
 }
@@ -88,15 +89,15 @@ impl HomeLink {
         }
     }
 
-    /// Of another reactor.
+    /// Of another reactor, which sends what is in `outbox`.
     #[must_use]
-    pub fn elsewhere(send: HomeSender, reactor: usize, (epoch, clock): (Instant, Clock)) -> Self {
+    pub fn elsewhere(outbox: HomeOutbox, reactor: usize, (epoch, clock): (Instant, Clock)) -> Self {
         let answers = Completions::new();
         Self {
             epoch,
             clock,
             reactor,
-            place: HomePlace::Elsewhere { send, answers },
+            place: HomePlace::Elsewhere { outbox, answers },
         }
     }
 
@@ -112,7 +113,8 @@ impl HomeLink {
         self.clock.now().saturating_duration_since(self.epoch)
     }
 
-    /// Asks the home. On its own reactor it answers at once. `None` if it cannot be asked now.
+    /// Asks the home. On its own reactor it answers at once. `None` if the answer is of another
+    /// type, which no home gives.
     pub async fn ask<T: Send + 'static>(
         &self,
         run: impl FnOnce(&mut StateHome, Duration) -> T + Send + 'static,
@@ -122,16 +124,14 @@ impl HomeLink {
                 let now = self.now();
                 Some(run(&mut home.borrow_mut(), now))
             }
-            HomePlace::Elsewhere { send, answers } => {
+            HomePlace::Elsewhere { outbox, answers } => {
                 let (token, answer) = answers.register();
                 let request = HomeRequest {
                     from: self.reactor,
                     token,
                     run: Box::new(move |home, now| Box::new(run(home, now))),
                 };
-                if !send(request) {
-                    return None;
-                }
+                outbox.borrow_mut().push_back(request);
                 answer.await.downcast().ok().map(|value| *value)
             }
         }

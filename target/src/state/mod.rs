@@ -37,7 +37,7 @@ pub use error::StateError;
 pub use files::FileKey;
 pub use home::{StateConfig, StateEvent, StateHome};
 pub use lease::LeaseCells;
-pub use link::{HomeAnswer, HomeLink, HomeRequest};
+pub use link::{HomeAnswer, HomeLink, HomeOutbox, HomeRequest};
 pub use locks::{LockHolder, LockRequest};
 pub use opens::{IoGrant, IoKind, OpenOutcome};
 pub use ranges::{ByteRange, LockConflict, LockMode};

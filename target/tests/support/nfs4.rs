@@ -19,9 +19,11 @@ use millrace::rpc::ConnectionRef;
 use millrace::rpc::dispatch::Dispatcher;
 use millrace_mempool::{Class, HugepagePolicy, Pool, PoolConfig, Registry};
 use millrace_store::memory::MemoryStore;
+use millrace_store::{Caller, Namespace, Store};
 use millrace_wire::nfs4::{
-    Attribute, Attributes, Bitmap, COMPOUND, Compound, CompoundReplyHeader, HandleBytes, Operation,
-    OperationResults, OperationStatus, ReadReply, ResultsReader, SequenceOperation,
+    Attribute, Attributes, Bitmap, COMPOUND, Compound, CompoundReplyHeader, CreateOperation,
+    HandleBytes, NewObject, Operation, OperationResults, OperationStatus, ReadReply,
+    ReaddirOperation, ResultsReader, SequenceOperation, SetattrOperation, StateId,
 };
 use millrace_wire::rpc::{AuthSys, CallHeader, Credential, Groups, OpaqueAuth};
 use millrace_wire::xdr::{Decode, Decoder, Encode, Encoder, Padding};
@@ -343,4 +345,62 @@ pub fn put(handle: &[u8]) -> Operation<'_> {
 
 pub fn handle_bytes(handle: &[u8]) -> HandleBytes<'_> {
     millrace_wire::xdr::BoundedBytes(handle)
+}
+
+/// CREATE of a directory.
+pub fn make_directory(name: &[u8]) -> Operation<'_> {
+    create(NewObject::Directory, name, Attributes::NONE)
+}
+
+pub fn create<'a>(
+    object: NewObject<'a>,
+    name: &'a [u8],
+    attributes: Attributes<'a>,
+) -> Operation<'a> {
+    Operation::Create(CreateOperation {
+        object,
+        name,
+        attributes,
+    })
+}
+
+/// SETATTR with the anonymous stateid.
+pub fn set(attributes: Attributes<'_>) -> Operation<'_> {
+    Operation::Setattr(SetattrOperation {
+        state: StateId::ANONYMOUS,
+        attributes,
+    })
+}
+
+/// READDIR from the beginning.
+pub fn list(attributes: Bitmap) -> ReaddirOperation {
+    ReaddirOperation {
+        cookie: 0,
+        verifier: [0; 8],
+        dircount: 0,
+        maxcount: 8192,
+        attributes,
+    }
+}
+
+impl Bench4 {
+    /// A regular file, made by the store.
+    pub fn file(&self, name: &[u8], mode: u32) -> Vec<u8> {
+        let set = millrace_store::SetAttributes {
+            mode: Some(mode),
+            ..Default::default()
+        };
+        let how = millrace_store::CreateHow::Guarded(set);
+        let store = &self.stores[0];
+        let (caller, root) = (Caller::SUPERUSER, store.root());
+        let done = ready(store.create(&caller, root, name, &how));
+        let (object, _) = done.result.unwrap();
+        let exports = self.exports.table();
+        let export = exports
+            .iter()
+            .find(|export| export.store.is(store))
+            .unwrap();
+        let key = HandleKey::new(&SECRET);
+        key.seal(export.id.0, object).as_bytes().to_vec()
+    }
 }
