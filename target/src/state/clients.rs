@@ -1,6 +1,6 @@
 //! Clients: who they are, and how they come and go (RFC 8881 section 18.35).
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::time::Duration;
 
 use super::create_session::SessionGrant;
@@ -9,7 +9,7 @@ use super::table::IndexedTable;
 use super::{SessionId, StateError};
 
 /// A client, as sessions and state refer to it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClientId(pub u64);
 
 /// What EXCHANGE_ID returns.
@@ -73,6 +73,8 @@ pub(super) struct ClientTables {
     records: IndexedTable<LeasedClient>,
     by_id: HashMap<ClientId, u32>,
     by_owner: HashMap<Box<[u8]>, OwnerRecords>,
+    /// Unconfirmed records, the oldest first.
+    unconfirmed: BTreeSet<(ClientId, u32)>,
 }
 
 impl ClientTables {
@@ -84,6 +86,7 @@ impl ClientTables {
             records: IndexedTable::default(),
             by_id: HashMap::new(),
             by_owner: HashMap::new(),
+            unconfirmed: BTreeSet::new(),
         }
     }
 
@@ -117,6 +120,12 @@ impl ClientTables {
         self.by_owner.get(owner)?.unconfirmed
     }
 
+    /// The oldest unconfirmed record, and how many there are.
+    fn oldest_unconfirmed(&self) -> Option<(u32, usize)> {
+        let (_, index) = self.unconfirmed.first()?;
+        Some((*index, self.unconfirmed.len()))
+    }
+
     fn new_id(&mut self) -> ClientId {
         loop {
             self.serial = self.serial.wrapping_add(1);
@@ -146,6 +155,7 @@ impl ClientTables {
             ranges: 0,
         });
         self.by_id.insert(id, index);
+        self.unconfirmed.insert((id, index));
         let records = self.by_owner.entry(owner.into()).or_default();
         records.unconfirmed = Some(index);
         index
@@ -157,6 +167,7 @@ impl ClientTables {
             return;
         };
         client.is_confirmed = true;
+        self.unconfirmed.remove(&(client.id, index));
         client.lease_began = now;
         if let Some(records) = self.by_owner.get_mut(&client.owner) {
             records.unconfirmed = None;
@@ -167,6 +178,7 @@ impl ClientTables {
     fn remove(&mut self, index: u32) -> Option<LeasedClient> {
         let client = self.records.remove(index)?;
         self.by_id.remove(&client.id);
+        self.unconfirmed.remove(&(client.id, index));
         if let Some(records) = self.by_owner.get_mut(&client.owner) {
             for record in [&mut records.confirmed, &mut records.unconfirmed] {
                 if *record == Some(index) {
@@ -309,9 +321,21 @@ impl StateHome {
         }
     }
 
-    /// Makes room for another client, if need be by removing the one whose lease ran out first.
+    /// Makes room for another client. If need be an unconfirmed one goes, when its time is over or
+    /// when such clients fill half of the table: one that is about to confirm does so at once.
+    /// Otherwise the one goes whose lease ran out first.
     fn make_room_for_client(&mut self, now: Duration) -> bool {
-        self.clients.len() < self.config.clients as usize || self.remove_courteous(now, |_| true)
+        let most = self.config.clients as usize;
+        if self.clients.len() < most {
+            return true;
+        }
+        if let Some((oldest, count)) = self.clients.oldest_unconfirmed()
+            && (self.is_expired(oldest, now) || count > most / 2)
+        {
+            self.remove_client(oldest);
+            return true;
+        }
+        self.remove_courteous(now, |_| true)
     }
 
     /// Removes the client whose lease ran out first among some; returns whether there was one.
@@ -320,9 +344,21 @@ impl StateHome {
         now: Duration,
         among: impl Fn(&LeasedClient) -> bool,
     ) -> bool {
-        let clients = self.clients.iter().filter(|(_, client)| among(client));
-        let ends = clients.map(|(index, _)| (self.lease_end(index), index));
-        let Some((_, index)) = ends.filter(|(end, _)| now > *end).min() else {
+        if now <= self.earliest_lease_end {
+            return false;
+        }
+        let clients = self.clients.iter();
+        let ends = clients.map(|(index, client)| (self.lease_end(index), index, among(client)));
+        let (mut earliest, mut found) = (Duration::MAX, None::<(Duration, u32)>);
+        for (end, index, is_among) in ends {
+            earliest = earliest.min(end);
+            let is_over = is_among && now > end;
+            if is_over && found.is_none_or(|(first, _)| end < first) {
+                found = Some((end, index));
+            }
+        }
+        self.earliest_lease_end = earliest;
+        let Some((_, index)) = found else {
             return false;
         };
         self.remove_client(index);

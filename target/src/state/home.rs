@@ -125,8 +125,15 @@ pub enum StateEvent {
 /// The owner of clients, sessions, opens and locks.
 ///
 /// It lives on one reactor, and others send it messages. Every operation takes the monotonic time
-/// at which it happens. Grace periods, durable records of clients, state protection and delegations
-/// are not part of it yet.
+/// at which it happens.
+///
+/// Not part of it yet:
+/// - Grace periods: every reclaim is refused. [`reclaim_complete`](Self::reclaim_complete) is where
+///   they end for a client, and [`open`](Self::open) and [`lock`](Self::lock) ask whether they have.
+/// - Durable records: a client gets its record when it gets its first state, and loses it before
+///   [`StateEvent::Revoked`] is acted on.
+/// - State protection: a record keeps the principal only.
+/// - Delegations: another kind of state, which share reservations of files will recall.
 #[derive(Debug)]
 pub struct StateHome {
     pub(super) config: StateConfig,
@@ -146,6 +153,8 @@ pub struct StateHome {
     pub(super) lock_states: HashMap<(u32, u32), u32>,
     /// Files of which locks were freed and whose waiters were not told yet.
     pub(super) freed: Vec<u32>,
+    /// No lease runs out before this.
+    pub(super) earliest_lease_end: Duration,
     pub(super) events: VecDeque<StateEvent>,
 }
 
@@ -167,6 +176,7 @@ impl StateHome {
             lock_owners: OwnerTable::default(),
             lock_states: HashMap::new(),
             freed: Vec::new(),
+            earliest_lease_end: Duration::ZERO,
             events: VecDeque::new(),
             config,
         }

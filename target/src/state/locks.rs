@@ -316,7 +316,7 @@ impl StateHome {
         fits.then_some(()).ok_or(StateError::NoSpc)
     }
 
-    /// Changes ranges of a client on a file. Waiters hear of it with the next event.
+    /// Changes ranges of a client on a file. Waiters are told before the next event is taken.
     pub(super) fn change_ranges(
         &mut self,
         index: u32,

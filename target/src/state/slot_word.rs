@@ -2,7 +2,7 @@
 //!
 //! It holds the sequence number of the last request and a phase. A request or a retry takes the
 //! slot by one compare-exchange of an idle word. From there until it stores an idle word it is the
-//! only user of what the slot holds. Whoever does not get the slot never waits.
+//! only user of what the slot holds. A request that does not get the slot never waits.
 //!
 //! The word is generic over its atomic integer, so that the model test explores all interleavings
 //! of this code.

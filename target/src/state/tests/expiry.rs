@@ -191,11 +191,46 @@ fn v4_sess_20_clients_are_bounded_and_expired_ones_make_room() {
     bed.renew(&clients[0]);
     bed.pass(LEASE + MOMENT);
     bed.renew(&clients[2]);
-    assert!(bed.exchange(b"e", 1).is_ok());
-    assert!(bed.exchange(b"f", 1).is_ok());
-    assert!(bed.exchange(b"g", 1).is_ok());
+    for owner in [b"e", b"f", b"g"] {
+        bed.confirmed(owner);
+    }
     assert_eq!(bed.exchange(b"h", 1), Err(StateError::Delay));
     assert!(bed.find(clients[2].session.id()).is_ok());
+}
+
+#[test]
+fn v4_sess_20_unconfirmed_clients_fill_no_more_than_half_of_the_table() {
+    let mut bed = TestBed::new();
+    let client = bed.confirmed(b"a");
+    let ids = [b"b", b"c", b"d", b"e", b"f"].map(|owner| {
+        let exchanged = bed.exchange(owner, 1);
+        exchanged.unwrap().client_id
+    });
+    assert_eq!(bed.home.client_count(), 4);
+    let stale = Err(StateError::StaleClientid);
+    assert_eq!(bed.create(ids[0], 1), stale);
+    assert_eq!(bed.create(ids[1], 1), stale);
+    assert!(bed.create(ids[4], 1).is_ok());
+    assert!(bed.find(client.session.id()).is_ok());
+    assert_eq!(bed.exchange(b"g", 1), Err(StateError::Delay));
+}
+
+#[test]
+fn v4_sess_20_a_failed_search_for_room_is_repeated_when_a_lease_runs_out() {
+    let mut bed = TestBed::new();
+    let clients = [b"a", b"b", b"c", b"d"].map(|owner| bed.client(owner));
+    bed.pass(LEASE);
+    bed.renew(&clients[0]);
+    assert_eq!(bed.exchange(b"e", 1), Err(StateError::Delay));
+    bed.renew(&clients[1]);
+    bed.pass(MOMENT);
+    let exchanged = bed.exchange(b"e", 1).unwrap().client_id;
+    assert!(bed.create(exchanged, 1).is_ok());
+    assert!(bed.find(clients[1].session.id()).is_ok());
+    bed.exchange(b"f", 1).unwrap();
+    assert_eq!(bed.exchange(b"g", 1), Err(StateError::Delay));
+    let found = clients.map(|client| bed.find(client.session.id()).is_ok());
+    assert_eq!(found, [true, true, false, false]);
 }
 
 #[test]
