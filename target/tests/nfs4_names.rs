@@ -235,11 +235,7 @@ fn v4_fs_04_an_export_within_another_hides_what_is_there() {
     assert_eq!(file_system("/export/at"), within(&bench, "/export/at"));
     let parent = |path: &str| {
         let child = bench.walk(path);
-        let operations = [
-            put(&child),
-            Operation::Lookupp(()),
-            Operation::Getfh(()),
-        ];
+        let operations = [put(&child), Operation::Lookupp(()), Operation::Getfh(())];
         bench.run(&operations).handle()
     };
     assert_eq!(parent("/export/in/deep"), bench.walk("/export/in"));
