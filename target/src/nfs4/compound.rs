@@ -318,6 +318,15 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
             Operation::Getattr(wanted) => {
                 return Ok(self.get_attributes(wanted, number, reply).await);
             }
+            Operation::Read(arguments) => return Ok(self.read(arguments, reply).await),
+            Operation::Write(arguments) => {
+                let results = self.write(arguments, call, reply).await?;
+                return Ok(reply.push(number, &results));
+            }
+            Operation::Commit(arguments) => {
+                let results = self.commit(arguments).await;
+                return Ok(reply.push(number, &results));
+            }
             Operation::Access(asked) => {
                 let results = self.access(*asked).await;
                 return Ok(reply.push(number, &results));
@@ -379,6 +388,10 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
             Operation::Nverify(given) => {
                 let outcome = self.compare(given, true).await;
                 reply.push(number, &outcome)
+            }
+            Operation::Open(arguments) => {
+                let results = self.open(arguments).await;
+                reply.push(number, &results)
             }
             Operation::Remove(name) => {
                 let results = self.remove(name).await;

@@ -10,11 +10,10 @@
 //! | `export_tree`, `position` | one name space over all exports, and the handles of a COMPOUND |
 //! | `lookup`, `directory`, `change` | names |
 //! | `attributes`, `getattr`, `set` | attributes |
+//! | `data`, `open` | contents of files |
 //!
 //! Opens and sessions live behind [`StateSeam`], files in stores, so that nothing here outlives a
 //! COMPOUND.
-
-#![allow(dead_code)] // Operations on files use the rest.
 
 mod attributes;
 mod cached_reply;
@@ -23,12 +22,14 @@ mod client_locks;
 mod client_opens;
 mod client_state;
 mod compound;
+mod data;
 mod decimal;
 mod directory;
 mod export_tree;
 mod getattr;
 mod lookup;
 mod names;
+mod open;
 mod position;
 mod program;
 mod reply;

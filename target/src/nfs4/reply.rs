@@ -93,11 +93,6 @@ impl<'r> CompoundReply<'r> {
         self.bounds = bounds;
     }
 
-    /// What the session allows.
-    pub fn bounds(&self) -> SessionBounds {
-        self.bounds
-    }
-
     /// The status of the last result.
     pub fn status(&self) -> OperationStatus {
         self.status

@@ -25,7 +25,7 @@ const TRIES: usize = 8;
 pub(super) struct AttributeChanges {
     pub set: SetAttributes,
     /// Some bits of the mode, which depend on those that are there.
-    masked: Option<MaskedMode>,
+    pub masked: Option<MaskedMode>,
     /// Which attributes that are.
     pub mask: Bitmap,
 }
