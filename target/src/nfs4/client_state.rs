@@ -44,6 +44,7 @@ pub struct ClientState {
     sessions: Arc<SessionDirectory>,
     identity: ServerIdentity,
     lease: Duration,
+    minor_versions: Vec<u32>,
 }
 
 /// A request that has its slot.
@@ -67,12 +68,14 @@ impl ClientState {
         sessions: Arc<SessionDirectory>,
         identity: ServerIdentity,
         lease: Duration,
+        minor_versions: Vec<u32>,
     ) -> Self {
         Self {
             link,
             sessions,
             identity,
             lease,
+            minor_versions,
         }
     }
 
@@ -95,6 +98,10 @@ impl ClientState {
 impl StateSeam for ClientState {
     type Compound = ClientRequest;
     type IoGuard = ();
+
+    fn minor_versions(&self) -> &[u32] {
+        &self.minor_versions
+    }
 
     fn lease_seconds(&self) -> u32 {
         u32::try_from(self.lease.as_secs()).unwrap_or(u32::MAX)

@@ -6,9 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use millrace_store::Store;
-use millrace_wire::nfs4::{
-    COMPOUND, CompoundHeader, CompoundReplyHeader, MINOR_VERSIONS, OperationStatus,
-};
+use millrace_wire::nfs4::{COMPOUND, CompoundHeader, CompoundReplyHeader, OperationStatus};
 use millrace_wire::xdr::Decode;
 
 use super::compound::CompoundRun;
@@ -127,7 +125,7 @@ impl<S: Store, H: StateSeam> Program for Nfs4<S, H> {
         }
         let mut input = call.input();
         let header = CompoundHeader::decode(&mut input)?;
-        let status = if !MINOR_VERSIONS.contains(&header.minor_version) {
+        let status = if !state.minor_versions().contains(&header.minor_version) {
             OperationStatus::MinorVersionMismatch
         } else if std::str::from_utf8(header.tag.0).is_err() {
             OperationStatus::Invalid

@@ -201,6 +201,9 @@ pub trait StateSeam: 'static {
     /// An operation on a file's data while it goes on.
     type IoGuard: 'static;
 
+    /// The minor versions that are served.
+    fn minor_versions(&self) -> &[u32];
+
     /// The lease in seconds.
     fn lease_seconds(&self) -> u32;
 

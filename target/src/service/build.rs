@@ -418,7 +418,7 @@ fn client_state(config: &Config, reactors: usize) -> io::Result<Option<SharedCli
     }
     let directory = config.state_directory.as_deref();
     let identity = secret::load(directory, secret::SERVER_IDENTITY)?;
-    SharedClientState::new(reactors, config.nfs4.lease, identity).map(Some)
+    SharedClientState::new(reactors, &config.nfs4, identity).map(Some)
 }
 
 fn shared(plan: &WorkerPlan, context: &Context) -> Result<BuiltShared, BuildError> {

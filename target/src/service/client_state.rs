@@ -8,6 +8,7 @@ use std::rc::Rc;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use millrace_admin::config::Nfs4;
 use millrace_reactor::{Clock, ReactorHandle, SendError};
 
 use super::worker::ReactorMessage;
@@ -27,6 +28,7 @@ const LEASE_SCAN: Duration = Duration::from_secs(1);
 pub struct SharedClientState {
     config: StateConfig,
     identity: ServerIdentity,
+    minor_versions: Vec<u32>,
     epoch: Instant,
     /// Set by the first reactor, which is built before the others.
     sessions: Arc<OnceLock<Arc<SessionDirectory>>>,
@@ -37,17 +39,18 @@ impl SharedClientState {
     ///
     /// # Errors
     /// The system gives no random bytes.
-    pub fn new(reactors: usize, lease: Duration, identity: [u8; 16]) -> io::Result<Self> {
+    pub fn new(reactors: usize, settings: &Nfs4, identity: [u8; 16]) -> io::Result<Self> {
         let mut start = [0; 16];
         std::fs::File::open("/dev/urandom")?.read_exact(&mut start)?;
         Ok(Self {
             config: StateConfig {
                 start,
                 reactors,
-                lease,
+                lease: settings.lease,
                 ..StateConfig::default()
             },
             identity: ServerIdentity(identity),
+            minor_versions: settings.minor_versions.clone(),
             epoch: Instant::now(),
             sessions: Arc::default(),
         })
@@ -73,7 +76,11 @@ impl SharedClientState {
             answers: VecDeque::new(),
             scanned: self.epoch,
         };
-        (ClientState::new(link, sessions, identity, lease), post)
+        let versions = self.minor_versions.clone();
+        (
+            ClientState::new(link, sessions, identity, lease, versions),
+            post,
+        )
     }
 }
 
