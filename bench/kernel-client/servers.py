@@ -103,6 +103,7 @@ class Millraced:
             f"admin: {{ listen: '127.0.0.1:{self._admin_port}' }}",
             # Keeps the secret of the file handles: a mount outlives the service.
             f"state_directory: '{self._folder / 'state'}'",
+            "nfs4: { minor_versions: [1, 2] }",
             # Not in force for folders of the root file system; see the server's log.
             "hardening: { landlock: on }",
             "log: info",

@@ -8,15 +8,18 @@
 
 pub mod access;
 pub mod capture;
+pub mod file_data;
 pub mod flow;
 mod latency;
 mod log_limit;
 pub mod mount3;
 pub mod nfs3;
+pub mod nfs4;
 pub mod rdma;
 pub mod rpc;
 pub mod rpcbind;
 pub mod service;
+pub mod state;
 pub mod store_times;
 pub mod tcp;
 pub mod transfer;

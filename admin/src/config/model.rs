@@ -11,7 +11,9 @@ use utoipa::ToSchema;
 
 use super::schema::{DurationText, SocketText};
 use super::units::duration;
-use super::{ByteSize, ClientLimits, Export, HardeningLevel, PlainHttp, ReadToken, Tls, scalar};
+use super::{
+    ByteSize, ClientLimits, Export, HardeningLevel, Nfs4, PlainHttp, ReadToken, Tls, scalar,
+};
 
 /// The configuration of `millraced`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -27,6 +29,8 @@ pub struct Config {
     pub rpc: Rpc,
     /// RPC-over-RDMA.
     pub rpcrdma: Rpcrdma,
+    /// NFS version 4.
+    pub nfs4: Nfs4,
     /// Credits and limits of memory advertised for read-chunk replies.
     pub flow: Flow,
     /// What is served.
@@ -56,6 +60,7 @@ impl Default for Config {
             fabric: vec![Fabric::default()],
             rpc: Rpc::default(),
             rpcrdma: Rpcrdma::default(),
+            nfs4: Nfs4::default(),
             flow: Flow::default(),
             exports: Vec::new(),
             limits: Vec::new(),

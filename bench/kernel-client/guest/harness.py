@@ -117,10 +117,12 @@ class Mount:
 
     def options(self):
         port = self.server["rdma_port"] if self.transport == "rdma" else self.server["nfs_port"]
-        return ",".join([
-            f"vers=3,proto={self.transport},port={port},nolock,mountproto=tcp,mountvers=3,"
-            f"mountport={self.server['mount_port']},retry=0", *self._extra
-        ])
+        version = self.server.get("nfs", "3")
+        options = [f"vers={version},proto={self.transport},port={port},retry=0"]
+        if version == "3":
+            mount_port = self.server["mount_port"]
+            options.append(f"nolock,mountproto=tcp,mountvers=3,mountport={mount_port}")
+        return ",".join([*options, *self._extra])
 
     def mount(self):
         os.makedirs(self.point, exist_ok=True)

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use arrayvec::ArrayVec;
 use ipnet::IpNet;
 use millrace_primitives::{CoreBlock, Counter};
-use millrace_store::{Caller, Store};
+use millrace_store::{Caller, Store, Time};
 use siphasher::sip::SipHasher24;
 
 /// Longest path of an export, and of a MOUNT request (RFC 1813 section 5.1.2).
@@ -238,6 +238,8 @@ pub enum ExportsError {
 pub struct Exports<S> {
     /// By ascending identifier.
     list: Rc<[Rc<Export<S>>]>,
+    /// When the table was put together.
+    made: Time,
 }
 
 impl<S> Exports<S> {
@@ -266,7 +268,23 @@ impl<S> Exports<S> {
                 return Err(ExportsError::Duplicate(path(&pair[0]), path(&pair[1])));
             }
         }
-        Ok(Self { list: list.into() })
+        Ok(Self {
+            list: list.into(),
+            made: Time::now(),
+        })
+    }
+
+    /// The same table with another time at which it was put together. The tables of all reactors
+    /// have the same time, as clients see it ([`Exports::made`]).
+    #[must_use]
+    pub fn made_at(self, made: Time) -> Self {
+        Self { made, ..self }
+    }
+
+    /// When the table was put together: the change attribute of folders above exports.
+    #[must_use]
+    pub fn made(&self) -> Time {
+        self.made
     }
 
     /// Whether both are one and the same table.

@@ -88,6 +88,7 @@ pub(crate) struct Access<'c, S> {
 }
 
 /// An object that a call may use.
+#[derive(Clone)]
 pub(crate) struct ExportedObject<'c, S> {
     pub export: &'c Export<S>,
     pub handle: Handle,
@@ -118,13 +119,36 @@ impl<'c, S: Store> Access<'c, S> {
         (export, handle): (&'c Export<S>, Handle),
     ) -> Result<ExportedObject<'c, S>, AccessError> {
         self.admit(export)?;
-        Ok(ExportedObject {
+        Ok(self.exported(export, handle))
+    }
+
+    /// The object that was found, if the client's address may see it. Whether the flavor of the
+    /// call will do is asked when the object is put to use ([`Access::takes`]).
+    pub fn visible(
+        &self,
+        (export, handle): (&'c Export<S>, Handle),
+    ) -> Result<ExportedObject<'c, S>, AccessError> {
+        if export.rules.admits(self.client) {
+            Ok(self.exported(export, handle))
+        } else {
+            Err(AccessError::NotAdmitted)
+        }
+    }
+
+    /// Whether the flavor of the call is strong enough for an export.
+    pub fn takes(&self, export: &Export<S>) -> bool {
+        export.rules.takes(self.credential)
+    }
+
+    #[inline(always)] // What it returns is large to move.
+    fn exported(&self, export: &'c Export<S>, handle: Handle) -> ExportedObject<'c, S> {
+        ExportedObject {
             export,
             handle,
             caller: export.rules.squash(self.credential),
             view: export.store.for_client(self.client.into()),
             key: &self.served.key,
-        })
+        }
     }
 
     fn admit(&self, export: &Export<S>) -> Result<(), AccessError> {
@@ -156,6 +180,14 @@ impl<'c, S: Store> Access<'c, S> {
 }
 
 impl<S: Store> ExportedObject<'_, S> {
+    /// Another object of the same export.
+    pub fn at(&self, handle: Handle) -> Self {
+        Self {
+            handle,
+            ..self.clone()
+        }
+    }
+
     /// The store as the client of the call uses it.
     pub fn view(&self) -> &S {
         self.view.as_ref().unwrap_or(&self.export.store)

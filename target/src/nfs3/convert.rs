@@ -85,19 +85,3 @@ pub(super) fn set_attributes(from: &wire::SetAttributes) -> store::SetAttributes
         modified: set_time(from.modified),
     }
 }
-
-pub(super) fn stability(from: wire::Stability) -> store::Stability {
-    match from {
-        wire::Stability::Unstable => store::Stability::Unstable,
-        wire::Stability::DataSync => store::Stability::DataSync,
-        wire::Stability::FileSync => store::Stability::FileSync,
-    }
-}
-
-pub(super) fn stability_to(from: store::Stability) -> wire::Stability {
-    match from {
-        store::Stability::Unstable => wire::Stability::Unstable,
-        store::Stability::DataSync => wire::Stability::DataSync,
-        store::Stability::FileSync => wire::Stability::FileSync,
-    }
-}

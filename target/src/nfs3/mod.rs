@@ -21,9 +21,7 @@ mod status_counters;
 mod system;
 mod write;
 
+pub use crate::file_data::TRANSFER_MAX;
 pub use program::Nfs3;
 pub use rules::INFO;
 pub use status_counters::{Nfs3Counters, StatusCounters};
-
-/// Most bytes of one READ or WRITE.
-pub const TRANSFER_MAX: u32 = 1 << 20;

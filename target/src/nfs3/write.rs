@@ -1,6 +1,5 @@
 //! WRITE and COMMIT (RFC 1813 sections 3.3.7 and 3.3.21).
 
-use millrace_mempool::Slice;
 use millrace_store::Store;
 use millrace_wire::nfs3::{
     CommitArguments, CommitOk, CommitResults, Failure, Status, WeakCacheData, WriteArguments,
@@ -10,8 +9,8 @@ use millrace_wire::xdr::Data;
 
 use super::TRANSFER_MAX;
 use super::context::Context;
-use super::convert::{stability, stability_to};
 use crate::call::{Bulk, Reply};
+use crate::file_data::{scatter, stability, stability_to};
 use crate::rpc::program::{ProgramCall, Unserved};
 use crate::store_times::StoreClass;
 
@@ -115,17 +114,4 @@ pub(super) async fn commit<S: Store>(
         file: data,
         verifier: verifier.0,
     })
-}
-
-/// Copies data that came in the message to where the store wants it.
-fn scatter(mut bytes: &[u8], sinks: &[Slice]) {
-    for sink in sinks {
-        let (part, rest) = bytes.split_at(sink.len().min(bytes.len()));
-        sink.copy_from(0, part);
-        bytes = rest;
-    }
-    debug_assert!(
-        bytes.is_empty(),
-        "a staged write has memory for all of its bytes"
-    );
 }

@@ -350,6 +350,28 @@ impl Reply {
         }
     }
 
+    /// A part of what was encoded into [`Reply::room`], and the slices beside it.
+    pub(crate) fn encoded(&self, range: Range<usize>) -> (&[u8], &[Slice]) {
+        let message = &self.buffer[self.limits.headroom..];
+        (&message[range], &self.slices)
+    }
+
+    /// Makes [`Reply::room`] at least `bytes` long as [`Reply::reserve`] does, and keeps its first
+    /// `encoded` bytes.
+    pub(crate) async fn extend(&mut self, encoded: usize, bytes: usize) {
+        let start = self.limits.headroom;
+        let wanted = start + bytes.min(self.limits.message);
+        let class = Class::for_size(wanted).unwrap_or(Class::Large);
+        if wanted > self.buffer.len()
+            && class.size() > self.buffer.len()
+            && let Ok(mut larger) = self.pool.obtain_another(class.size()).await
+        {
+            let end = start + encoded;
+            larger[start..end].copy_from_slice(&self.buffer[start..end]);
+            self.buffer = larger;
+        }
+    }
+
     /// Makes [`Reply::room`] at least `bytes` long as far as the limits and the largest class of
     /// buffers allow, and forgets what was encoded. Waits for a larger buffer where it must; if
     /// none comes, the room is what it was.

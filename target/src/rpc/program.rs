@@ -235,6 +235,19 @@ impl<'c, B: Bulk> ProgramCall<'c, B> {
         self.connection.address()
     }
 
+    /// Reads the arguments, for programs that decode them part by part.
+    #[must_use]
+    pub fn input(&self) -> Decoder<'c> {
+        self.input
+    }
+
+    /// Bytes of the whole call message, with its data that stands in chunks.
+    #[must_use]
+    pub fn length(&self) -> usize {
+        let apart = self.taken.iter().map(|taken| taken.length as usize);
+        self.message.len() + apart.sum::<usize>()
+    }
+
     /// Decodes the arguments to the last: what was taken out of the message has to belong to them.
     ///
     /// # Errors

@@ -13,6 +13,7 @@ use millrace_store::any::{AnyStore, AnyVolume};
 use millrace_store::posix::helpers;
 
 use super::change::{Changing, ExportVolumes, InForce, Listener, check_exports};
+use super::client_state::{HomePost, SharedClientState};
 use super::control::{ReactorParts, ServiceControl};
 use super::devices::{self, OpenedDevices};
 use super::folders::ReactorStores;
@@ -163,6 +164,8 @@ struct WorkerPlan {
     flow: FlowClients,
     exposures: Arc<ExposureBudget>,
     devices: OpenedDevices,
+    /// The state of clients, if NFS version 4 is served.
+    client_state: Option<SharedClientState>,
     /// The port mapper's answers over RDMA, once known.
     offers: Option<Arc<OnceLock<Offers>>>,
     /// The number of reactors, and the index of this one.
@@ -204,7 +207,8 @@ pub fn start(config: Arc<Config>, progress: &StartProgress) -> Result<Service, S
         Some(directory) => ReplayCache::open(ReplayLimits::default(), directory, cores.len()),
         None => replay::OpenedCache::in_memory(ReplayLimits::default()),
     };
-    let key = secret::load(directory).map_err(StartError::State)?;
+    let key = secret::load(directory, secret::HANDLE_SECRET).map_err(StartError::State)?;
+    let client_state = client_state(&config, cores.len()).map_err(StartError::State)?;
     let plan = WorkerPlan {
         exports: stores(&config, &registry, progress)?,
         key,
@@ -214,6 +218,7 @@ pub fn start(config: Arc<Config>, progress: &StartProgress) -> Result<Service, S
         flow: FlowClients::new(cores.len()),
         exposures: Arc::default(),
         devices,
+        client_state,
         offers: (config.rpc.rpcbind == config::Rpcbind::Embedded).then(Arc::default),
         reactors: cores.len(),
         index: 0,
@@ -353,7 +358,7 @@ fn spawn(
     };
     let handle = millrace_reactor::spawn(config, move |context| {
         confine_thread(ThreadKind::Reactor);
-        let (shared, room) = shared(&plan, context)?;
+        let (shared, room, home) = shared(&plan, context)?;
         let (fabrics, fabric) = fabrics(&plan, context)?;
         let programs = shared.programs.clone();
         let (tcp, rpc) = tcp(&plan, context, &shared.pool, &shared.flow, programs)?;
@@ -391,6 +396,7 @@ fn spawn(
             tcp,
             rpcbind,
             room,
+            home,
             rdma::work,
         ))
     })?;
@@ -399,11 +405,23 @@ fn spawn(
 }
 
 type BuiltPrograms = ReactorPrograms<AnyStore>;
+type BuiltShared = (
+    Rc<ResponderShared<BuiltPrograms>>,
+    ReactorStores,
+    Option<HomePost>,
+);
 
-fn shared(
-    plan: &WorkerPlan,
-    context: &Context,
-) -> Result<(Rc<ResponderShared<BuiltPrograms>>, ReactorStores), BuildError> {
+/// The state of clients, if NFS version 4 is served.
+fn client_state(config: &Config, reactors: usize) -> io::Result<Option<SharedClientState>> {
+    if config.nfs4.minor_versions.is_empty() {
+        return Ok(None);
+    }
+    let directory = config.state_directory.as_deref();
+    let identity = secret::load(directory, secret::SERVER_IDENTITY)?;
+    SharedClientState::new(reactors, &config.nfs4, identity).map(Some)
+}
+
+fn shared(plan: &WorkerPlan, context: &Context) -> Result<BuiltShared, BuildError> {
     let config = &plan.config;
     let bytes = usize::try_from(config.mempool.size.bytes()).unwrap_or(usize::MAX);
     let pool = Pool::new(&plan.registry, PoolConfig { bytes })?;
@@ -429,10 +447,16 @@ fn shared(
         Some(offers) => programs.with_rpcbind(offers),
         None => programs,
     };
+    let client_state = plan.client_state.as_ref();
+    let client_state = client_state.map(|shared| shared.of_reactor(plan.index, &clock));
+    let (programs, home) = match client_state {
+        Some((state, home)) => (programs.with_nfs4(state), Some(home)),
+        None => (programs, None),
+    };
     let shared = ResponderShared::new(programs.clone(), pool, clock, settings);
     shared.admit_by(move |address| programs.admits(address));
     let budget = Arc::clone(&plan.exposures);
-    Ok((Rc::new(shared.with_flow(flow).within(budget)), room))
+    Ok((Rc::new(shared.with_flow(flow).within(budget)), room, home))
 }
 
 struct Fabrics {

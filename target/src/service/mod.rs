@@ -4,6 +4,7 @@
 mod build;
 mod capture;
 mod change;
+mod client_state;
 mod control;
 pub mod devices;
 pub mod folders;

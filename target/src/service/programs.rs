@@ -10,12 +10,13 @@ use crate::exports::{Exports, ExportsCounters};
 use crate::handle::HandleKey;
 use crate::mount3::{Mount3, MountTable};
 use crate::nfs3::{Nfs3, Nfs3Counters};
+use crate::nfs4::{ClientState, Nfs4};
 use crate::replay::ReplayCache;
 use crate::rpc::dispatch::Dispatcher;
 use crate::rpcbind::{Offers, Rpcbind};
 
 /// The program table of this service.
-pub type ProgramTable<S> = (Nfs3<S>, (Mount3<S>, (Rpcbind, ())));
+pub type ProgramTable<S> = (Nfs3<S>, (Nfs4<S, ClientState>, (Mount3<S>, (Rpcbind, ()))));
 
 /// The programs of one reactor. Clones share everything.
 pub type ReactorPrograms<S> = Dispatcher<ProgramTable<S>>;
@@ -32,8 +33,10 @@ impl<S: Store> ReactorPrograms<S> {
     ) -> Self {
         let exports = Rc::new(ServedExports::new(exports, key));
         let nfs3 = Nfs3::new(Rc::clone(&exports));
+        let nfs4 = Nfs4::new(Rc::clone(&exports));
         let mount3 = Mount3::new(exports, clients);
-        Self::over((nfs3, (mount3, (Rpcbind::default(), ()))), replay)
+        let others = (mount3, (Rpcbind::default(), ()));
+        Self::over((nfs3, (nfs4, others)), replay)
     }
 
     /// Adds the port mapper's programs for calls over RDMA (RFC 5666 section 10). Before `offers`
@@ -42,6 +45,19 @@ impl<S: Store> ReactorPrograms<S> {
     pub fn with_rpcbind(self, offers: &Arc<OnceLock<Offers>>) -> Self {
         self.rpcbind().serve(offers);
         self
+    }
+
+    /// With NFS version 4, over this state of clients.
+    #[must_use]
+    pub fn with_nfs4(self, state: ClientState) -> Self {
+        self.nfs4().serve_with(state);
+        self
+    }
+
+    /// The state of clients, where NFS version 4 is served.
+    #[must_use]
+    pub fn client_state(&self) -> Option<&ClientState> {
+        self.nfs4().state()
     }
 
     /// Changes the answers of the port mapper's programs, if they are served.
@@ -76,7 +92,11 @@ impl<S: Store> ReactorPrograms<S> {
         &self.programs().0
     }
 
+    fn nfs4(&self) -> &Nfs4<S, ClientState> {
+        &self.programs().1.0
+    }
+
     fn rpcbind(&self) -> &Rpcbind {
-        &self.programs().1.1.0
+        &self.programs().1.1.1.0
     }
 }

@@ -1,23 +1,27 @@
-//! The server's secret, used to authenticate file handles.
+//! Random numbers that outlive the process: the secret under which file handles are sealed, and the
+//! identity of the server.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-/// Its file in the state directory.
-const FILE: &str = "handle-secret";
+/// The file in the state directory of the secret of file handles.
+pub const HANDLE_SECRET: &str = "handle-secret";
+/// The file of the server's identity, which NFS version 4 tells clients.
+pub const SERVER_IDENTITY: &str = "server-identity";
 
-/// The secret stored in `directory`, generated at the first start; without a directory a new one.
+/// The number kept in a file of `directory`, made at the first start; without a directory a new
+/// one.
 ///
 /// # Errors
 /// The directory or file cannot be used, or the file has another length.
-pub fn load(directory: Option<&Path>) -> io::Result<[u8; 16]> {
+pub fn load(directory: Option<&Path>, file: &str) -> io::Result<[u8; 16]> {
     let Some(directory) = directory else {
         return fresh();
     };
     fs::create_dir_all(directory)?;
-    let path = directory.join(FILE);
+    let path = directory.join(file);
     match fs::read(&path) {
         Ok(bytes) => bytes.try_into().map_err(|_| {
             let text = format!("{} does not hold 16 bytes; remove it", path.display());
@@ -40,7 +44,7 @@ fn fresh() -> io::Result<[u8; 16]> {
 
 /// Writes a temporary file and renames it, so that a crash leaves the whole secret or none.
 fn keep(directory: &Path, path: &Path, secret: &[u8]) -> io::Result<()> {
-    let beside = directory.join(format!("{FILE}.new"));
+    let beside = path.with_extension("new");
     let mut file = OpenOptions::new()
         .write(true)
         .create(true)
@@ -60,12 +64,17 @@ mod tests {
     #[test]
     fn a_kept_secret_survives_and_a_loose_one_does_not() {
         let directory = std::env::temp_dir().join(format!("millrace-{}", std::process::id()));
-        let first = load(Some(&directory)).unwrap();
-        assert_eq!(load(Some(&directory)).unwrap(), first);
-        fs::write(directory.join(FILE), b"short").unwrap();
-        let error = load(Some(&directory)).unwrap_err();
+        let first = load(Some(&directory), HANDLE_SECRET).unwrap();
+        let other = load(Some(&directory), SERVER_IDENTITY).unwrap();
+        assert_ne!(other, first);
+        assert_eq!(load(Some(&directory), HANDLE_SECRET).unwrap(), first);
+        fs::write(directory.join(HANDLE_SECRET), b"short").unwrap();
+        let error = load(Some(&directory), HANDLE_SECRET).unwrap_err();
         assert!(error.to_string().contains("does not hold 16 bytes"));
         fs::remove_dir_all(&directory).unwrap();
-        assert_ne!(load(None).unwrap(), load(None).unwrap());
+        assert_ne!(
+            load(None, HANDLE_SECRET).unwrap(),
+            load(None, HANDLE_SECRET).unwrap()
+        );
     }
 }

@@ -14,6 +14,7 @@ use super::capture::CaptureStart;
 use super::change::{
     ChangeTicket, ChangeablePrograms, Drain, Parts, Pending, Resume, listen_again,
 };
+use super::client_state::HomePost;
 use super::folders::ReactorStores;
 use super::placement::Placement;
 use super::status::ReactorReport;
@@ -22,6 +23,7 @@ use crate::capture::CaptureSink;
 use crate::rdma::{Arrived, FabricId, FabricSlot, Responder, ResponderShared};
 use crate::rpc::{OpenWork, RequestSlot, Transport};
 use crate::rpcbind::RpcbindServer;
+use crate::state::{HomeAnswer, HomeRequest};
 use crate::tcp::TcpServer;
 
 /// A message to a reactor.
@@ -51,6 +53,10 @@ pub enum ReactorMessage {
     Retire(Vec<FabricId>),
     /// Close the connection with this identifier, and return whether it is here.
     Evict(u64, crossbeam_channel::Sender<bool>),
+    /// Answer a question about the state of clients, which this reactor keeps.
+    AskHome(HomeRequest),
+    /// The answer to a question of this reactor.
+    HomeAnswer(HomeAnswer),
     /// Take one message from here, and block until the other end is dropped.
     #[cfg(test)]
     Hold(crossbeam_channel::Receiver<()>),
@@ -92,6 +98,8 @@ pub struct Worker<S: Serve, F: Future<Output = ()>> {
     drain: Option<Drain>,
     /// A prepared change that is not decided yet.
     pending: Option<Pending>,
+    /// Questions about the state of clients, where NFS version 4 is served.
+    home: Option<HomePost>,
     /// Removed listeners: the reactors that have not been notified yet.
     untold: Vec<(usize, Vec<FabricId>)>,
     stopped: bool,
@@ -112,6 +120,7 @@ where
         tcp: TcpServer<S>,
         rpcbind: Option<RpcbindServer>,
         room: ReactorStores,
+        home: Option<HomePost>,
         work: impl Fn(Rc<ResponderShared<S>>, Rc<RequestSlot<Arrived>>) -> F + 'static,
     ) -> Self {
         Self {
@@ -126,6 +135,7 @@ where
             placement: Placement::new(1, Instant::now()),
             drain: None,
             pending: None,
+            home,
             untold: Vec::new(),
             stopped: false,
         }
@@ -248,6 +258,16 @@ where
         }
     }
 
+    /// Sends questions and answers about the state of clients.
+    fn ask_home(&mut self, now: Instant) {
+        if let Some(home) = &mut self.home
+            && let Some(state) = self.responder.shared().programs.client_state()
+        {
+            home.send(&self.peers);
+            home.scan(state, now);
+        }
+    }
+
     fn retire(&mut self, gone: &[FabricId]) {
         for &id in gone {
             self.responder.retire(id);
@@ -322,6 +342,7 @@ where
         records += self.place_arrivals(turn.now);
         self.context.activity().enter(2);
         let tasks = self.responder.run();
+        self.ask_home(turn.now);
         self.context.activity().enter(3);
         let store = self.room.poll(turn.now);
         self.context.activity().enter(4);
@@ -365,6 +386,18 @@ where
             }
             #[cfg(test)]
             ReactorMessage::Hold(until) => while until.recv().is_ok() {},
+            ReactorMessage::AskHome(request) => {
+                let shared = self.responder.shared();
+                if let (Some(home), Some(state)) = (&mut self.home, shared.programs.client_state())
+                {
+                    home.serve(state, request);
+                }
+            }
+            ReactorMessage::HomeAnswer(answer) => {
+                if let Some(state) = self.responder.shared().programs.client_state() {
+                    state.link().take(answer);
+                }
+            }
             ReactorMessage::Retire(gone) => self.retire(&gone),
             ReactorMessage::Evict(id, answer) => {
                 let mut transports = self.transports_mut().into_iter();
@@ -390,7 +423,8 @@ where
     }
 
     fn arm(&mut self) -> bool {
-        self.responder.arm() && self.room.arm()
+        let is_asking = self.home.as_ref().is_some_and(HomePost::is_waiting);
+        !is_asking && self.responder.arm() && self.room.arm()
     }
 
     fn next_deadline(&self) -> Option<Instant> {

@@ -6,9 +6,11 @@ pub mod fetch;
 pub mod lasting;
 pub mod message;
 pub mod nfs;
+pub mod nfs4;
 pub mod raw;
 pub mod script;
 pub mod served;
+pub mod session_double;
 pub mod trace;
 
 use std::cell::{Cell, RefCell};

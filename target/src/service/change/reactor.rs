@@ -11,6 +11,7 @@ use super::ticket::{
 };
 use crate::call::Serve;
 use crate::exports::{Exports, Rules};
+use crate::nfs4::ClientState;
 use crate::rdma::{FabricId, FabricSlot, Responder};
 use crate::rpcbind::{Offers, RpcbindServer};
 use crate::service::folders::ReactorStores;
@@ -35,6 +36,9 @@ pub trait ChangeablePrograms: Serve {
 
     /// Returns these addresses from now on.
     fn take_offers(&self, offers: &Arc<Offers>);
+
+    /// The state of clients, where NFS version 4 is served.
+    fn client_state(&self) -> Option<&ClientState>;
 }
 
 impl ChangeablePrograms for ReactorPrograms<AnyStore> {
@@ -60,6 +64,10 @@ impl ChangeablePrograms for ReactorPrograms<AnyStore> {
 
     fn take_offers(&self, offers: &Arc<Offers>) {
         self.replace_offers(offers);
+    }
+
+    fn client_state(&self) -> Option<&ClientState> {
+        Self::client_state(self)
     }
 }
 

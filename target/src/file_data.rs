@@ -1,0 +1,39 @@
+//! What programs that move data of files have in common.
+
+use millrace_mempool::Slice;
+use millrace_store as store;
+use millrace_wire::nfs3 as wire;
+
+/// Most bytes of one READ or WRITE.
+pub const TRANSFER_MAX: u32 = 1 << 20;
+
+/// How durable a write has to be, as the store knows it.
+pub(crate) fn stability(from: wire::Stability) -> store::Stability {
+    match from {
+        wire::Stability::Unstable => store::Stability::Unstable,
+        wire::Stability::DataSync => store::Stability::DataSync,
+        wire::Stability::FileSync => store::Stability::FileSync,
+    }
+}
+
+/// How durable a write is, as the wire has it.
+pub(crate) fn stability_to(from: store::Stability) -> wire::Stability {
+    match from {
+        store::Stability::Unstable => wire::Stability::Unstable,
+        store::Stability::DataSync => wire::Stability::DataSync,
+        store::Stability::FileSync => wire::Stability::FileSync,
+    }
+}
+
+/// Copies data that came in the message to where the store wants it.
+pub(crate) fn scatter(mut bytes: &[u8], sinks: &[Slice]) {
+    for sink in sinks {
+        let (part, rest) = bytes.split_at(sink.len().min(bytes.len()));
+        sink.copy_from(0, part);
+        bytes = rest;
+    }
+    debug_assert!(
+        bytes.is_empty(),
+        "a staged write has memory for all of its bytes"
+    );
+}

@@ -1,0 +1,288 @@
+//! Attributes of objects: which are served, and their values (RFC 8881 section 5).
+
+use millrace_store::{Attributes, Kind, Properties, SpecialKind, Statistics, Time};
+use millrace_wire::nfs3::{Device, FileHandle};
+use millrace_wire::nfs4::{
+    Attribute, AttributeNumber, AttributeSource, Bitmap, FileSystemId, ObjectType, OperationStatus,
+    Timestamp, change_type, handle_expiry,
+};
+use millrace_wire::xdr::BoundedBytes;
+
+use super::decimal::DecimalText;
+
+use AttributeNumber as Number;
+
+/// Attributes that can be read in minor version 1.
+const READABLE: Bitmap = Bitmap::of(&[
+    Number::SupportedAttributes,
+    Number::Type,
+    Number::HandleExpiry,
+    Number::Change,
+    Number::Size,
+    Number::LinkSupport,
+    Number::SymlinkSupport,
+    Number::NamedAttributes,
+    Number::FileSystem,
+    Number::UniqueHandles,
+    Number::LeaseTime,
+    Number::ReadError,
+    Number::AclSupport,
+    Number::CanSetTime,
+    Number::CaseInsensitive,
+    Number::CasePreserving,
+    Number::ChownRestricted,
+    Number::Handle,
+    Number::FileId,
+    Number::FilesAvailable,
+    Number::FilesFree,
+    Number::FilesTotal,
+    Number::Homogeneous,
+    Number::MaxFileSize,
+    Number::MaxLinks,
+    Number::MaxName,
+    Number::MaxRead,
+    Number::MaxWrite,
+    Number::Mode,
+    Number::NoTruncation,
+    Number::Links,
+    Number::Owner,
+    Number::OwnerGroup,
+    Number::RawDevice,
+    Number::SpaceAvailable,
+    Number::SpaceFree,
+    Number::SpaceTotal,
+    Number::SpaceUsed,
+    Number::TimeAccess,
+    Number::TimeDelta,
+    Number::TimeMetadata,
+    Number::TimeModify,
+    Number::MountedOnFileId,
+    Number::ExclusiveCreateAttributes,
+    Number::CharacterSets,
+]);
+
+/// Those that minor version 2 has beside.
+const READABLE_2: Bitmap = Bitmap::of(&[Number::ChangeType, Number::XattrSupport]);
+
+/// Attributes that can be set.
+pub(super) const SETTABLE: Bitmap = Bitmap::of(&[
+    Number::Size,
+    Number::Mode,
+    Number::Owner,
+    Number::OwnerGroup,
+    Number::TimeAccessSet,
+    Number::TimeModifySet,
+    Number::ModeSetMasked,
+]);
+
+/// Attributes that an exclusive create can set: not those that may hold its verifier.
+pub(super) const EXCLUSIVE: Bitmap = Bitmap::of(&[
+    Number::Size,
+    Number::Mode,
+    Number::Owner,
+    Number::OwnerGroup,
+    Number::ModeSetMasked,
+]);
+
+/// Attributes whose values a store counts up.
+pub(super) const OF_SPACE: Bitmap = Bitmap::of(&[
+    Number::FilesAvailable,
+    Number::FilesFree,
+    Number::FilesTotal,
+    Number::SpaceAvailable,
+    Number::SpaceFree,
+    Number::SpaceTotal,
+]);
+
+/// Attributes that can only be set (RFC 8881 section 5.5).
+const SET_ONLY: Bitmap = Bitmap::of(&[Number::TimeAccessSet, Number::TimeModifySet]);
+
+/// Names may hold bytes that are no UTF-8 (FSCHARSET_CAP4_CONTAINS_NON_UTF8).
+const ANY_BYTES: u32 = 1;
+
+/// What all attributes of an object of one file system have in common.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FileSystemAttributes {
+    pub minor_version: u32,
+    pub file_system: FileSystemId,
+    pub properties: Properties,
+    pub statistics: Option<Statistics>,
+    pub lease: u32,
+    pub read_max: u64,
+    pub write_max: u64,
+}
+
+/// Attributes of an object.
+pub(super) struct ObjectAttributes {
+    pub common: FileSystemAttributes,
+    pub stored: Attributes,
+    pub handle: Option<FileHandle>,
+    pub mounted_on: u64,
+    owner: DecimalText,
+    group: DecimalText,
+}
+
+impl ObjectAttributes {
+    pub fn new(common: FileSystemAttributes, stored: Attributes) -> Self {
+        Self {
+            common,
+            stored,
+            handle: None,
+            mounted_on: stored.inode,
+            owner: DecimalText::new(stored.uid),
+            group: DecimalText::new(stored.gid),
+        }
+    }
+}
+
+/// Attributes that can be read in a minor version.
+pub(super) fn readable(minor_version: u32) -> Bitmap {
+    if minor_version < Number::ChangeType.minor_version() {
+        return READABLE;
+    }
+    let [one, two, three] = READABLE.words();
+    let [first, second, third] = READABLE_2.words();
+    Bitmap::from_words([one | first, two | second, three | third])
+}
+
+/// All that a client may ask for or set.
+fn supported(minor_version: u32) -> Bitmap {
+    let [one, two, three] = readable(minor_version).words();
+    let [first, second, third] = SETTABLE.words();
+    Bitmap::from_words([one | first, two | second, three | third])
+}
+
+/// Checks what GETATTR, READDIR, VERIFY and NVERIFY ask for.
+pub(super) fn check_wanted(wanted: &Bitmap) -> Result<(), OperationStatus> {
+    if wanted.intersection(&SET_ONLY) == Bitmap::EMPTY {
+        Ok(())
+    } else {
+        Err(OperationStatus::Invalid)
+    }
+}
+
+/// Checks what VERIFY and NVERIFY compare.
+pub(super) fn check_compared(mask: &Bitmap, minor_version: u32) -> Result<(), OperationStatus> {
+    check_wanted(mask)?;
+    if mask.has(Number::ReadError) {
+        return Err(OperationStatus::Invalid);
+    }
+    if !mask.without(&readable(minor_version)).is_empty() {
+        return Err(OperationStatus::AttributeNotSupported);
+    }
+    Ok(())
+}
+
+/// Checks which attributes are to be set, where `allowed` may be.
+pub(super) fn check_set(
+    mask: &Bitmap,
+    allowed: &Bitmap,
+    minor_version: u32,
+) -> Result<(), OperationStatus> {
+    let others = mask.without(allowed);
+    if others.is_empty() {
+        Ok(())
+    } else if others.without(&supported(minor_version)).is_empty() {
+        Err(OperationStatus::Invalid)
+    } else {
+        Err(OperationStatus::AttributeNotSupported)
+    }
+}
+
+fn timestamp(time: Time) -> Timestamp {
+    Timestamp {
+        seconds: i64::try_from(time.seconds).unwrap_or(i64::MAX),
+        nanoseconds: time.nanoseconds,
+    }
+}
+
+fn object_type(kind: Kind) -> ObjectType {
+    match kind {
+        Kind::File => ObjectType::Regular,
+        Kind::Directory => ObjectType::Directory,
+        Kind::Symlink => ObjectType::Symlink,
+        Kind::Special(SpecialKind::Block(..)) => ObjectType::Block,
+        Kind::Special(SpecialKind::Character(..)) => ObjectType::Character,
+        Kind::Special(SpecialKind::Fifo) => ObjectType::Fifo,
+        Kind::Special(SpecialKind::Socket) => ObjectType::Socket,
+    }
+}
+
+fn device(kind: Kind) -> Device {
+    let (major, minor) = match kind {
+        Kind::Special(SpecialKind::Block(major, minor) | SpecialKind::Character(major, minor)) => {
+            (major, minor)
+        }
+        _ => (0, 0),
+    };
+    Device { major, minor }
+}
+
+impl AttributeSource for ObjectAttributes {
+    fn attribute(&self, number: AttributeNumber) -> Option<Attribute<'_>> {
+        let (common, stored) = (&self.common, &self.stored);
+        let count = |of: fn(&Statistics) -> u64| common.statistics.as_ref().map_or(0, of);
+        Some(match number {
+            Number::SupportedAttributes => {
+                Attribute::SupportedAttributes(supported(common.minor_version))
+            }
+            Number::Type => Attribute::Type(object_type(stored.kind)),
+            Number::HandleExpiry => Attribute::HandleExpiry(handle_expiry::PERSISTENT),
+            Number::Change => Attribute::Change(stored.change),
+            Number::Size => Attribute::Size(stored.size),
+            Number::LinkSupport => Attribute::LinkSupport(true),
+            Number::SymlinkSupport => Attribute::SymlinkSupport(true),
+            Number::NamedAttributes => Attribute::NamedAttributes(false),
+            Number::FileSystem => Attribute::FileSystem(common.file_system),
+            // One object may be reached through two exports.
+            Number::UniqueHandles => Attribute::UniqueHandles(false),
+            Number::LeaseTime => Attribute::LeaseTime(common.lease),
+            Number::ReadError => Attribute::ReadError(OperationStatus::Ok),
+            Number::AclSupport => Attribute::AclSupport(0),
+            Number::CanSetTime => Attribute::CanSetTime(true),
+            Number::CaseInsensitive => Attribute::CaseInsensitive(false),
+            Number::CasePreserving => Attribute::CasePreserving(true),
+            Number::ChownRestricted => Attribute::ChownRestricted(true),
+            Number::Handle => {
+                let handle = self.handle.as_ref()?;
+                Attribute::Handle(BoundedBytes(handle.as_bytes()))
+            }
+            Number::FileId => Attribute::FileId(stored.inode),
+            Number::FilesAvailable => Attribute::FilesAvailable(count(|now| now.available_inodes)),
+            Number::FilesFree => Attribute::FilesFree(count(|now| now.free_inodes)),
+            Number::FilesTotal => Attribute::FilesTotal(count(|now| now.total_inodes)),
+            Number::Homogeneous => Attribute::Homogeneous(true),
+            Number::MaxFileSize => Attribute::MaxFileSize(common.properties.size_max),
+            Number::MaxLinks => Attribute::MaxLinks(common.properties.links_max),
+            Number::MaxName => Attribute::MaxName(common.properties.name_max),
+            Number::MaxRead => Attribute::MaxRead(common.read_max),
+            Number::MaxWrite => Attribute::MaxWrite(common.write_max),
+            Number::Mode => Attribute::Mode(stored.mode & 0o7777),
+            Number::NoTruncation => Attribute::NoTruncation(true),
+            Number::Links => Attribute::Links(stored.links),
+            Number::Owner => Attribute::Owner(self.owner.as_bytes()),
+            Number::OwnerGroup => Attribute::OwnerGroup(self.group.as_bytes()),
+            Number::RawDevice => Attribute::RawDevice(device(stored.kind)),
+            Number::SpaceAvailable => Attribute::SpaceAvailable(count(|now| now.available_bytes)),
+            Number::SpaceFree => Attribute::SpaceFree(count(|now| now.free_bytes)),
+            Number::SpaceTotal => Attribute::SpaceTotal(count(|now| now.total_bytes)),
+            Number::SpaceUsed => Attribute::SpaceUsed(stored.used),
+            Number::TimeAccess => Attribute::TimeAccess(timestamp(stored.accessed)),
+            Number::TimeDelta => Attribute::TimeDelta(Timestamp {
+                seconds: 0,
+                nanoseconds: 1,
+            }),
+            Number::TimeMetadata => Attribute::TimeMetadata(timestamp(stored.changed)),
+            Number::TimeModify => Attribute::TimeModify(timestamp(stored.modified)),
+            Number::MountedOnFileId => Attribute::MountedOnFileId(self.mounted_on),
+            Number::ExclusiveCreateAttributes => Attribute::ExclusiveCreateAttributes(EXCLUSIVE),
+            Number::CharacterSets => Attribute::CharacterSets(ANY_BYTES),
+            Number::ChangeType if common.minor_version >= 2 => {
+                // Stores make it of the time of the last change.
+                Attribute::ChangeType(change_type::TIME_METADATA)
+            }
+            Number::XattrSupport if common.minor_version >= 2 => Attribute::XattrSupport(false),
+            _ => return None,
+        })
+    }
+}

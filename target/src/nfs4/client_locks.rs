@@ -1,0 +1,121 @@
+//! LOCK, LOCKT and LOCKU as the state of clients sees them.
+
+use arrayvec::ArrayVec;
+use millrace_wire::nfs4::{
+    LockOperation, LockType, Locker, LocktOperation, LockuOperation, OperationOutcome,
+    OperationStatus, StateId,
+};
+
+use super::client_state::{ClientState, key, stateid, status, wire_stateid};
+use super::seam::{FileIdentity, LockConflict, LockRefusal};
+use crate::state::{
+    ByteRange, ClientId, LockConflict as HeldLock, LockHolder, LockMode, LockRequest, StateError,
+    Stateid,
+};
+
+/// Who locks, as it travels to the home.
+enum OwnedHolder {
+    New { open: Stateid, owner: Box<[u8]> },
+    Existing(Stateid),
+}
+
+/// LOCK.
+pub(super) async fn lock(
+    state: &ClientState,
+    client: ClientId,
+    file: &FileIdentity,
+    arguments: &LockOperation<'_>,
+) -> Result<StateId, LockRefusal> {
+    if arguments.reclaim {
+        // Nothing outlives the process yet.
+        return Err(LockRefusal::Status(OperationStatus::NoGrace));
+    }
+    let range = ByteRange::new(arguments.offset, arguments.length).map_err(refusal)?;
+    let (mode, waits) = mode(arguments.kind);
+    let file = key(file);
+    let holder = match &arguments.locker {
+        Locker::New(owner) => OwnedHolder::New {
+            open: stateid(owner.open),
+            owner: owner.owner.owner.0.into(),
+        },
+        Locker::Existing(owner) => OwnedHolder::Existing(stateid(owner.lock)),
+    };
+    let locked = state.ask(move |home, now| {
+        let holder = match &holder {
+            OwnedHolder::New { open, owner } => LockHolder::New { open: *open, owner },
+            OwnedHolder::Existing(lock) => LockHolder::Existing(*lock),
+        };
+        let request = LockRequest {
+            client,
+            file,
+            holder,
+            range,
+            mode,
+            waits,
+        };
+        home.lock(&request, now)
+    });
+    locked.await.map(wire_stateid).map_err(refusal)
+}
+
+/// LOCKT.
+pub(super) async fn test_lock(
+    state: &ClientState,
+    client: ClientId,
+    file: &FileIdentity,
+    arguments: &LocktOperation<'_>,
+) -> Result<(), LockRefusal> {
+    let range = ByteRange::new(arguments.offset, arguments.length).map_err(refusal)?;
+    let (mode, _) = mode(arguments.kind);
+    let owner: Box<[u8]> = arguments.owner.owner.0.into();
+    let file = key(file);
+    let tested =
+        state.ask(move |home, now| home.test_lock(client, &owner, &file, range, mode, now));
+    tested.await.map_err(refusal)
+}
+
+/// LOCKU.
+pub(super) async fn unlock(
+    state: &ClientState,
+    client: ClientId,
+    file: &FileIdentity,
+    arguments: &LockuOperation,
+) -> OperationOutcome<StateId> {
+    let range = ByteRange::new(arguments.offset, arguments.length);
+    let range = range.map_err(|error| status(&error))?;
+    let (file, lock) = (key(file), stateid(arguments.lock));
+    let unlocked = state.ask(move |home, now| home.unlock(client, &file, &lock, range, now));
+    let unlocked = unlocked.await.map(wire_stateid);
+    unlocked.map_err(|error| status(&error))
+}
+
+/// How a lock excludes others, and whether its client waits for it.
+fn mode(kind: LockType) -> (LockMode, bool) {
+    match kind {
+        LockType::Read => (LockMode::Read, false),
+        LockType::ReadWait => (LockMode::Read, true),
+        LockType::Write => (LockMode::Write, false),
+        LockType::WriteWait => (LockMode::Write, true),
+    }
+}
+
+fn refusal(error: StateError) -> LockRefusal {
+    match error {
+        StateError::Denied(held) => LockRefusal::Conflict(Box::new(conflict(&held))),
+        error => LockRefusal::Status(status(&error)),
+    }
+}
+
+fn conflict(held: &HeldLock) -> LockConflict {
+    let owner: ArrayVec<u8, 1024> = held.owner.iter().copied().take(1024).collect();
+    LockConflict {
+        offset: held.range.offset(),
+        length: held.range.length(),
+        kind: match held.mode {
+            LockMode::Read => LockType::Read,
+            LockMode::Write => LockType::Write,
+        },
+        client: held.client.0,
+        owner,
+    }
+}

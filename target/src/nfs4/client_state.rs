@@ -1,0 +1,573 @@
+//! The state of clients, as [`StateHome`] keeps it: translation between the protocol and the room
+//! `state`.
+
+use std::hash::Hasher;
+use std::sync::Arc;
+use std::time::Duration;
+
+use millrace_store::Caller;
+use millrace_wire::nfs4::{
+    BackchannelCtlOperation, ChannelAttributes, ClientId as WireClientId, ConnectionBinding,
+    CreateSessionOperation, CreateSessionReply, ExchangeIdOperation, ExchangeIdReply,
+    ImplementationId, OpenDowngradeOperation, OperationOutcome, OperationStatus,
+    ProtectionAgreement, ProtectionOffer, SequenceOperation, SequenceReply, ServerOwner,
+    SessionId as WireSessionId, StateId, Timestamp, channel_direction, exchange_flags,
+    sequence_flags, session_flags,
+};
+use millrace_wire::xdr::BoundedBytes;
+use siphasher::sip::SipHasher13;
+
+use super::cached_reply;
+use super::reply::SessionBounds;
+use super::seam::{
+    AcceptedSequence, CallOrigin, CompoundShape, FileIdentity, FinishedReply, IoKind, OpenBasis,
+    OpenGrant, OpenRequest, SequenceOutcome, StateSeam,
+};
+use crate::state::{
+    ChannelLimits, ClientId, FileKey, HomeLink, IoKind as StateIoKind, RequestFingerprint,
+    SessionBegin, SessionClaim, SessionConditions, SessionDirectory, SessionId, SessionRequest,
+    ShareMode, StateError, StateHome, Stateid,
+};
+
+/// Bytes of the arguments that tell a retry from another request.
+const COMPARED: usize = 512;
+
+/// What tells servers apart: the same on all listeners of a process and after its restart, and
+/// another one for each server (RFC 8881 section 2.10.5).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerIdentity(pub [u8; 16]);
+
+/// The state of clients as one reactor asks for it.
+#[derive(Debug)]
+pub struct ClientState {
+    link: HomeLink,
+    sessions: Arc<SessionDirectory>,
+    identity: ServerIdentity,
+    lease: Duration,
+    minor_versions: Vec<u32>,
+}
+
+/// A request that has its slot.
+pub struct ClientRequest {
+    claim: SessionClaim,
+    /// Whether the reply has to be cached.
+    is_cached: bool,
+}
+
+impl ClientRequest {
+    fn client(&self) -> ClientId {
+        self.claim.session().client()
+    }
+}
+
+impl ClientState {
+    /// The state that a home keeps.
+    #[must_use]
+    pub fn new(
+        link: HomeLink,
+        sessions: Arc<SessionDirectory>,
+        identity: ServerIdentity,
+        lease: Duration,
+        minor_versions: Vec<u32>,
+    ) -> Self {
+        Self {
+            link,
+            sessions,
+            identity,
+            lease,
+            minor_versions,
+        }
+    }
+
+    /// The way to the home.
+    #[must_use]
+    pub fn link(&self) -> &HomeLink {
+        &self.link
+    }
+
+    /// Asks the home. The client calls again if it cannot be asked.
+    pub(super) async fn ask<T: Send + 'static>(
+        &self,
+        run: impl FnOnce(&mut StateHome, Duration) -> Result<T, StateError> + Send + 'static,
+    ) -> Result<T, StateError> {
+        let answer = self.link.ask(run).await;
+        answer.unwrap_or(Err(StateError::Delay))
+    }
+}
+
+impl StateSeam for ClientState {
+    type Compound = ClientRequest;
+    type IoGuard = ();
+
+    fn minor_versions(&self) -> &[u32] {
+        &self.minor_versions
+    }
+
+    fn lease_seconds(&self) -> u32 {
+        u32::try_from(self.lease.as_secs()).unwrap_or(u32::MAX)
+    }
+
+    async fn sequence(
+        &self,
+        origin: &CallOrigin<'_>,
+        arguments: &SequenceOperation,
+        shape: &CompoundShape<'_>,
+    ) -> SequenceOutcome<ClientRequest> {
+        let found = self.sessions.find(SessionId(arguments.session));
+        let session = match found {
+            Ok(session) => session,
+            Err(error) => return SequenceOutcome::Refuse(status(&error)),
+        };
+        let fore = *session.fore();
+        if shape.operations > fore.operations {
+            return SequenceOutcome::Refuse(OperationStatus::TooManyOperations);
+        }
+        if shape.request_bytes > fore.request_size as usize {
+            return SequenceOutcome::Refuse(OperationStatus::RequestTooBig);
+        }
+        let reply = SequenceReply {
+            session: arguments.session,
+            sequence: arguments.sequence,
+            slot: arguments.slot,
+            highest_slot: session.highest_slot(),
+            target_highest_slot: session.highest_slot(),
+            status_flags: status_flags(session.conditions()),
+        };
+        let fingerprint = fingerprint(origin.credential, shape);
+        match session.begin_request(arguments.slot, arguments.sequence, fingerprint) {
+            Ok(SessionBegin::New(claim)) => {
+                let session = claim.session();
+                session.renew_lease(self.link.reactor(), self.link.now());
+                let cached = arguments.cache_this.then_some(fore.cached_size as usize);
+                SequenceOutcome::Execute(AcceptedSequence {
+                    compound: ClientRequest {
+                        claim,
+                        is_cached: arguments.cache_this,
+                    },
+                    reply,
+                    bounds: SessionBounds {
+                        request: fore.request_size as usize,
+                        reply: fore.response_size as usize,
+                        cached,
+                    },
+                })
+            }
+            Ok(SessionBegin::Replay(known)) => {
+                match known.and_then(|known| cached_reply::decode(&known)) {
+                    Some(cached) => SequenceOutcome::Repeat(cached),
+                    None => SequenceOutcome::Uncached(reply),
+                }
+            }
+            Ok(SessionBegin::InProgress) => SequenceOutcome::Refuse(OperationStatus::Delay),
+            Ok(SessionBegin::Misordered) => {
+                SequenceOutcome::Refuse(OperationStatus::SequenceMisordered)
+            }
+            Ok(SessionBegin::FalseRetry) => {
+                SequenceOutcome::Refuse(OperationStatus::SequenceFalseRetry)
+            }
+            Err(error) => SequenceOutcome::Refuse(status(&error)),
+        }
+    }
+
+    fn finish(&self, compound: ClientRequest, reply: &FinishedReply<'_>) {
+        if !compound.is_cached {
+            compound.claim.finish(None);
+            return;
+        }
+        let data = cached_reply::data(reply);
+        let head = cached_reply::head(reply);
+        compound.claim.finish(Some(&[&head, reply.results, &data]));
+    }
+
+    async fn exchange_id(
+        &self,
+        origin: &CallOrigin<'_>,
+        arguments: &ExchangeIdOperation<'_>,
+    ) -> OperationOutcome<ExchangeIdReply<'_>> {
+        if arguments.flags & !exchange_flags::ARGUMENTS != 0 {
+            return Err(OperationStatus::Invalid);
+        }
+        match arguments.protection {
+            ProtectionOffer::Unprotected => {}
+            // There is no machine credential without RPCSEC_GSS (RFC 8881 section 2.10.8.3).
+            ProtectionOffer::MachineCredential(_) => return Err(OperationStatus::Invalid),
+            ProtectionOffer::Ssv(_) => return Err(OperationStatus::EncryptionNotSupported),
+        }
+        let owner: Box<[u8]> = arguments.owner.owner.0.into();
+        let verifier = arguments.owner.verifier;
+        let principal = principal(origin.credential);
+        let is_update = arguments.flags & exchange_flags::UPDATE != 0;
+        let outcome = self
+            .ask(move |home, now| home.exchange_id(&owner, verifier, &principal, is_update, now))
+            .await
+            .map_err(|error| status(&error))?;
+        let confirmed = if outcome.confirmed {
+            exchange_flags::CONFIRMED
+        } else {
+            0
+        };
+        Ok(ExchangeIdReply {
+            client: outcome.client_id.0,
+            sequence: outcome.sequence_id,
+            flags: exchange_flags::NON_PNFS | confirmed,
+            protection: ProtectionAgreement::Unprotected,
+            owner: ServerOwner {
+                minor: 0,
+                major: BoundedBytes(&self.identity.0),
+            },
+            scope: BoundedBytes(&self.identity.0),
+            implementation: Some(ImplementationId {
+                domain: b"",
+                name: concat!("Millrace ", env!("CARGO_PKG_VERSION")).as_bytes(),
+                date: Timestamp {
+                    seconds: 0,
+                    nanoseconds: 0,
+                },
+            }),
+        })
+    }
+
+    async fn create_session(
+        &self,
+        origin: &CallOrigin<'_>,
+        arguments: &CreateSessionOperation<'_>,
+    ) -> OperationOutcome<CreateSessionReply> {
+        const KNOWN: u32 =
+            session_flags::PERSIST | session_flags::BACKCHANNEL | session_flags::RDMA;
+        let fault = (arguments.flags & !KNOWN != 0).then_some(StateError::Inval);
+        let (client, sequence) = (ClientId(arguments.client), arguments.sequence);
+        let (fore, back) = (limits(&arguments.fore), limits(&arguments.back));
+        let callback_program = arguments.callback_program;
+        let principal = principal(origin.credential);
+        let grant = self
+            .ask(move |home, now| {
+                let request = SessionRequest {
+                    client,
+                    sequence,
+                    principal: &principal,
+                    fore,
+                    back,
+                    backchannel: false,
+                    callback_program,
+                    fault: fault.as_ref(),
+                };
+                home.create_session(&request, now)
+            })
+            .await
+            .map_err(|error| status(&error))?;
+        Ok(CreateSessionReply {
+            session: grant.session.0,
+            sequence: grant.sequence,
+            flags: 0,
+            fore: attributes(&grant.fore),
+            back: attributes(&grant.back),
+        })
+    }
+
+    async fn bind_connection(
+        &self,
+        _: &CallOrigin<'_>,
+        arguments: &ConnectionBinding,
+    ) -> OperationOutcome<ConnectionBinding> {
+        let found = self.sessions.find(SessionId(arguments.session));
+        found.map_err(|error| status(&error))?;
+        // Any connection carries requests; none carries callbacks.
+        match arguments.direction {
+            channel_direction::FORE | channel_direction::FORE_OR_BOTH => {}
+            _ => return Err(OperationStatus::Invalid),
+        }
+        Ok(ConnectionBinding {
+            session: arguments.session,
+            direction: channel_direction::FORE,
+            rdma_mode: false,
+        })
+    }
+
+    async fn destroy_session(
+        &self,
+        _: &CallOrigin<'_>,
+        current: Option<&ClientRequest>,
+        session: WireSessionId,
+    ) -> OperationOutcome<()> {
+        let session = SessionId(session);
+        let current = current.map(|request| &request.claim);
+        let own = current.filter(|claim| claim.session().id() == session);
+        let own = own.map(SessionClaim::slot);
+        self.ask(move |home, now| home.destroy_session(session, own, now))
+            .await
+            .map_err(|error| status(&error))
+    }
+
+    async fn destroy_client(
+        &self,
+        _: &CallOrigin<'_>,
+        _: Option<&ClientRequest>,
+        client: WireClientId,
+    ) -> OperationOutcome<()> {
+        self.ask(move |home, now| home.destroy_client(ClientId(client), now))
+            .await
+            .map_err(|error| status(&error))
+    }
+
+    async fn control_backchannel(
+        &self,
+        _: &ClientRequest,
+        _: &BackchannelCtlOperation<'_>,
+    ) -> OperationOutcome<()> {
+        Ok(())
+    }
+
+    async fn reclaim_complete(
+        &self,
+        compound: &ClientRequest,
+        one_file_system: bool,
+    ) -> OperationOutcome<()> {
+        if one_file_system {
+            // File systems do not move here, so nothing is reclaimed from another server.
+            return Ok(());
+        }
+        let client = compound.client();
+        self.ask(move |home, now| home.reclaim_complete(client, now))
+            .await
+            .map_err(|error| status(&error))
+    }
+
+    async fn open(
+        &self,
+        compound: &ClientRequest,
+        request: &OpenRequest<'_>,
+    ) -> OperationOutcome<OpenGrant> {
+        match request.basis {
+            OpenBasis::Rights => {}
+            // Nothing outlives the process yet.
+            OpenBasis::Reclaim(_) => return Err(OperationStatus::NoGrace),
+            OpenBasis::Delegation(_) => return Err(OperationStatus::BadStateId),
+        }
+        super::client_opens::open(self, compound.client(), request).await
+    }
+
+    async fn downgrade(
+        &self,
+        compound: &ClientRequest,
+        file: &FileIdentity,
+        arguments: &OpenDowngradeOperation,
+    ) -> OperationOutcome<StateId> {
+        let (client, file, open) = (compound.client(), key(file), stateid(arguments.open));
+        let access = ShareMode::from_bits(arguments.access).ok_or(OperationStatus::Invalid)?;
+        let deny = ShareMode::from_bits(arguments.deny).ok_or(OperationStatus::Invalid)?;
+        self.ask(move |home, _| home.open_downgrade(client, &file, &open, access, deny))
+            .await
+            .map(wire_stateid)
+            .map_err(|error| status(&error))
+    }
+
+    async fn close(
+        &self,
+        compound: &ClientRequest,
+        file: &FileIdentity,
+        open: StateId,
+    ) -> OperationOutcome<StateId> {
+        let (client, file, open) = (compound.client(), key(file), stateid(open));
+        self.ask(move |home, now| home.close(client, &file, &open, now))
+            .await
+            .map(wire_stateid)
+            .map_err(|error| status(&error))
+    }
+
+    async fn lock(
+        &self,
+        compound: &ClientRequest,
+        file: &FileIdentity,
+        arguments: &millrace_wire::nfs4::LockOperation<'_>,
+    ) -> Result<StateId, super::seam::LockRefusal> {
+        super::client_locks::lock(self, compound.client(), file, arguments).await
+    }
+
+    async fn test_lock(
+        &self,
+        compound: &ClientRequest,
+        file: &FileIdentity,
+        arguments: &millrace_wire::nfs4::LocktOperation<'_>,
+    ) -> Result<(), super::seam::LockRefusal> {
+        super::client_locks::test_lock(self, compound.client(), file, arguments).await
+    }
+
+    async fn unlock(
+        &self,
+        compound: &ClientRequest,
+        file: &FileIdentity,
+        arguments: &millrace_wire::nfs4::LockuOperation,
+    ) -> OperationOutcome<StateId> {
+        super::client_locks::unlock(self, compound.client(), file, arguments).await
+    }
+
+    async fn return_delegation(
+        &self,
+        _: &ClientRequest,
+        _: &FileIdentity,
+        _: StateId,
+    ) -> OperationOutcome<()> {
+        // None was given.
+        Err(OperationStatus::BadStateId)
+    }
+
+    async fn free_stateid(&self, compound: &ClientRequest, state: StateId) -> OperationOutcome<()> {
+        let (client, state) = (compound.client(), stateid(state));
+        self.ask(move |home, _| home.free_stateid(client, &state))
+            .await
+            .map_err(|error| status(&error))
+    }
+
+    async fn test_stateids(
+        &self,
+        compound: &ClientRequest,
+        states: Vec<StateId>,
+    ) -> OperationOutcome<Vec<OperationStatus>> {
+        let client = compound.client();
+        let states: Vec<Stateid> = states.into_iter().map(stateid).collect();
+        let tested = self
+            .ask(move |home, _| Ok(home.test_stateids(client, &states)))
+            .await
+            .map_err(|error| status(&error))?;
+        let tested = tested.iter();
+        Ok(tested
+            .map(|one| one.as_ref().map_or_else(status, |()| OperationStatus::Ok))
+            .collect())
+    }
+
+    async fn begin_io(
+        &self,
+        compound: &ClientRequest,
+        file: &FileIdentity,
+        state: StateId,
+        kind: IoKind,
+    ) -> OperationOutcome<()> {
+        let (client, file, state) = (compound.client(), key(file), stateid(state));
+        let kind = match kind {
+            IoKind::Read => StateIoKind::Read,
+            IoKind::Write => StateIoKind::Write,
+            IoKind::Resize => StateIoKind::SetSize,
+            IoKind::SetAttributes => return Ok(()),
+        };
+        let check = move |home: &mut StateHome, now| {
+            home.check_io(client, &file, &state, kind, now).map(drop)
+        };
+        // At once on the reactor that has the home.
+        self.ask(check).await.map_err(|error| status(&error))
+    }
+}
+
+/// Who calls, as clients are told apart by it.
+fn principal(credential: Option<&Caller>) -> Box<[u8]> {
+    credential.map_or_else(Box::default, |caller| caller.uid.to_be_bytes().into())
+}
+
+/// By what a retry is told from another request.
+fn fingerprint(credential: Option<&Caller>, shape: &CompoundShape<'_>) -> RequestFingerprint {
+    let compared = shape.arguments.len().min(COMPARED);
+    let mut hasher = SipHasher13::new();
+    hasher.write(&shape.arguments[..compared]);
+    hasher.write_usize(shape.request_bytes);
+    RequestFingerprint {
+        caller: credential.map_or(u64::MAX, |caller| u64::from(caller.uid)),
+        checksum: hasher.finish(),
+    }
+}
+
+fn status_flags(conditions: SessionConditions) -> u32 {
+    let flags = [
+        (SessionConditions::EXPIRED_ALL, sequence_flags::EXPIRED_ALL),
+        (
+            SessionConditions::EXPIRED_SOME,
+            sequence_flags::EXPIRED_SOME,
+        ),
+        (
+            SessionConditions::ADMIN_REVOKED,
+            sequence_flags::ADMIN_REVOKED,
+        ),
+    ];
+    let lasting = flags.iter().filter(|(one, _)| conditions.contains(*one));
+    lasting.fold(0, |all, (_, flag)| all | flag)
+}
+
+fn limits(attributes: &ChannelAttributes) -> ChannelLimits {
+    ChannelLimits {
+        request_size: attributes.request_size,
+        response_size: attributes.response_size,
+        cached_size: attributes.cached_size,
+        operations: attributes.operations,
+        requests: attributes.requests,
+    }
+}
+
+fn attributes(limits: &ChannelLimits) -> ChannelAttributes {
+    ChannelAttributes {
+        header_padding: 0,
+        request_size: limits.request_size,
+        response_size: limits.response_size,
+        cached_size: limits.cached_size,
+        operations: limits.operations,
+        requests: limits.requests,
+        rdma_ird: None,
+    }
+}
+
+/// A file as state has it.
+pub(super) fn key(file: &FileIdentity) -> FileKey {
+    FileKey {
+        export: file.export.0,
+        object: file.object,
+    }
+}
+
+/// A stateid as state has it.
+pub(super) fn stateid(state: StateId) -> Stateid {
+    Stateid {
+        sequence: state.sequence,
+        other: state.other,
+    }
+}
+
+/// A stateid as the wire has it.
+pub(super) fn wire_stateid(state: Stateid) -> StateId {
+    StateId {
+        sequence: state.sequence,
+        other: state.other,
+    }
+}
+
+/// The status that has the meaning of an error of the state.
+pub(super) fn status(error: &StateError) -> OperationStatus {
+    match error {
+        StateError::ClidInuse => OperationStatus::ClientIdInUse,
+        StateError::StaleClientid => OperationStatus::StaleClientId,
+        StateError::ClientidBusy => OperationStatus::ClientIdBusy,
+        StateError::NoEnt => OperationStatus::NoEntry,
+        StateError::NotSame => OperationStatus::NotSame,
+        StateError::Perm => OperationStatus::NotOwner,
+        StateError::SeqMisordered => OperationStatus::SequenceMisordered,
+        StateError::SeqFalseRetry => OperationStatus::SequenceFalseRetry,
+        StateError::BadSession => OperationStatus::BadSession,
+        StateError::BadSlot => OperationStatus::BadSlot,
+        StateError::TooSmall => OperationStatus::TooSmall,
+        StateError::Inval => OperationStatus::Invalid,
+        StateError::BadRange => OperationStatus::BadRange,
+        StateError::Expired => OperationStatus::Expired,
+        StateError::AdminRevoked => OperationStatus::AdministratorRevoked,
+        StateError::DelegRevoked => OperationStatus::DelegationRevoked,
+        StateError::BadStateid => OperationStatus::BadStateId,
+        StateError::OldStateid => OperationStatus::OldStateId,
+        StateError::OpenMode => OperationStatus::OpenMode,
+        StateError::ShareDenied => OperationStatus::ShareDenied,
+        StateError::Locked => OperationStatus::Locked,
+        StateError::Denied(_) => OperationStatus::Denied,
+        StateError::LocksHeld => OperationStatus::LocksHeld,
+        StateError::Delay => OperationStatus::Delay,
+        StateError::NoSpc => OperationStatus::NoSpace,
+        StateError::Grace => OperationStatus::Grace,
+        StateError::NoGrace => OperationStatus::NoGrace,
+        StateError::ReclaimConflict => OperationStatus::ReclaimConflict,
+        StateError::ReclaimBad => OperationStatus::ReclaimBad,
+        StateError::CompleteAlready => OperationStatus::CompleteAlready,
+    }
+}

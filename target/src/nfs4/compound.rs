@@ -1,0 +1,425 @@
+//! The engine: executes the operations of a COMPOUND in order, until one fails (RFC 8881 section
+//! 16.2).
+
+use millrace_store::Store;
+use millrace_wire::nfs4::{
+    CompoundHeader, CompoundOperation, OP_ILLEGAL, Operation, OperationNumber, OperationReader,
+    OperationStatus, SecinfoReply, SequenceOperation, SessionId, StateId,
+};
+use millrace_wire::xdr::{Array, Decoder};
+
+use super::export_tree::ExportTree;
+use super::position::FilePosition;
+use super::reply::{CompoundReply, SessionBounds};
+use super::seam::{CallOrigin, CompoundShape, FinishedReply, SequenceOutcome, StateSeam};
+use super::table::{HandleNeed, OperationPosition, OperationRule, rule};
+use crate::access::Access;
+use crate::call::Bulk;
+use crate::exports::Export;
+use crate::file_data::TRANSFER_MAX;
+use crate::rpc::CallSubject;
+use crate::rpc::program::{ProgramCall, Unserved};
+use crate::store_times::StoreTimes;
+
+/// Bytes around the data of SEQUENCE, PUTFH and READ in a reply, and of SEQUENCE, PUTFH, WRITE and
+/// GETATTR in a call with the longest credentials.
+const AROUND_READ: usize = 256;
+const AROUND_WRITE: usize = 1024;
+
+/// Most bytes of data in a message of a session.
+fn transfer_max(message: usize, around: usize) -> u64 {
+    let room = message.saturating_sub(around);
+    room.min(TRANSFER_MAX as usize) as u64
+}
+
+/// A COMPOUND that is executed.
+pub(super) struct CompoundRun<'c, S, H: StateSeam> {
+    pub access: Access<'c, S>,
+    pub tree: &'c ExportTree,
+    pub seam: &'c H,
+    pub origin: CallOrigin<'c>,
+    pub times: &'c StoreTimes,
+    /// The current file handle and its stateid.
+    pub current: Option<FilePosition<'c, S>>,
+    pub current_state: StateId,
+    /// The saved ones.
+    pub saved: Option<(FilePosition<'c, S>, StateId)>,
+    /// The request as its session knows it.
+    pub session: Option<SessionRequest<H::Compound>>,
+    /// The export of the first object that is used.
+    pub export: Option<&'c Export<S>>,
+    /// Whether an export did not admit the client, or not with this flavor.
+    pub turned_away: bool,
+    /// Most bytes of READ and WRITE, as clients are told them.
+    pub read_max: u64,
+    pub write_max: u64,
+    /// Whether an operation was executed that changes something.
+    changes: bool,
+    is_admitted: bool,
+}
+
+/// A request that has a slot of its session.
+pub(super) struct SessionRequest<C> {
+    pub compound: C,
+    pub id: SessionId,
+}
+
+/// What a COMPOUND has come to behind an operation.
+enum Progress {
+    /// An operation was answered so.
+    Answered(OperationStatus),
+    /// The results are those of an earlier execution. Whether they fit.
+    Repeated(bool),
+    /// It was executed before, and its results are not known: the next operation is refused.
+    Uncached,
+}
+
+/// An operation that was decoded, and where it stands.
+struct Step<'o, 'a> {
+    operation: &'o Operation<'a>,
+    known: OperationNumber,
+    rule: OperationRule,
+    /// What follows it.
+    behind: Decoder<'a>,
+}
+
+impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
+    pub fn new(
+        access: Access<'c, S>,
+        tree: &'c ExportTree,
+        seam: &'c H,
+        origin: CallOrigin<'c>,
+        times: &'c StoreTimes,
+    ) -> Self {
+        Self {
+            access,
+            tree,
+            seam,
+            origin,
+            times,
+            current: None,
+            current_state: StateId::ANONYMOUS,
+            saved: None,
+            session: None,
+            export: None,
+            turned_away: false,
+            read_max: u64::from(TRANSFER_MAX),
+            write_max: u64::from(TRANSFER_MAX),
+            changes: false,
+            is_admitted: false,
+        }
+    }
+
+    /// Executes the operations that follow the header. False if a reply of before does not fit.
+    pub async fn execute<B: Bulk>(
+        &mut self,
+        call: &mut ProgramCall<'_, B>,
+        header: &CompoundHeader<'_>,
+        input: Decoder<'_>,
+        reply: &mut CompoundReply<'_>,
+    ) -> Result<bool, Unserved> {
+        let count = header.operations;
+        let mut operations =
+            OperationReader::<Operation<'_>>::new(input, header.minor_version, header.operations);
+        let (mut at, mut is_uncached) = (0, false);
+        while let Some(next) = operations.next() {
+            at += 1;
+            reply.is_last = at == count;
+            let operation = match next {
+                Ok(operation) => operation,
+                Err(malformed) => {
+                    reply.refuse(malformed.number, OperationStatus::BadXdr);
+                    break;
+                }
+            };
+            if let Some(status) = self.misplaced(&operation, at, count) {
+                let number = operation
+                    .refusal()
+                    .map_or(operation.number(), |(number, _)| number);
+                reply.refuse(number, status);
+                break;
+            }
+            if is_uncached {
+                reply.refuse(operation.number(), OperationStatus::RetryUncached);
+                break;
+            }
+            let Some(known) = OperationNumber::from_number(operation.number()) else {
+                break;
+            };
+            let step = Step {
+                operation: &operation,
+                known,
+                rule: rule(known),
+                behind: *operations.input(),
+            };
+            match self.step(&step, call, header, reply).await {
+                Ok(Progress::Answered(OperationStatus::Ok)) => {}
+                Ok(Progress::Answered(_)) => break,
+                Ok(Progress::Repeated(fits)) => return Ok(fits),
+                Ok(Progress::Uncached) => is_uncached = true,
+                Err(unserved) => {
+                    // What was executed must not be executed again: the client is told to come
+                    // back, if it asks by another connection.
+                    reply.refuse(operation.number(), OperationStatus::Delay);
+                    self.finish(reply);
+                    return Err(unserved);
+                }
+            }
+        }
+        self.finish(reply);
+        Ok(true)
+    }
+
+    /// Hands the results to the session.
+    fn finish(&mut self, reply: &mut CompoundReply<'_>) {
+        if let Some(session) = self.session.take() {
+            let (results, items, data) = reply.results();
+            let finished = FinishedReply {
+                results,
+                items: &items,
+                data,
+                changes: self.changes,
+            };
+            self.seam.finish(session.compound, &finished);
+        }
+    }
+
+    /// Why an operation cannot be executed where it stands, if so (RFC 8881 section 2.10.2.1).
+    fn misplaced(&self, operation: &Operation<'_>, at: u32, count: u32) -> Option<OperationStatus> {
+        let (is_first, is_alone) = (at == 1, count == 1);
+        if let Operation::Illegal(_) = operation {
+            return Some(OperationStatus::IllegalOperation);
+        }
+        let position = OperationNumber::from_number(operation.number())
+            .map_or(OperationPosition::InSession, |known| rule(known).position);
+        let allowed = match position {
+            OperationPosition::First if is_first => Ok(()),
+            OperationPosition::First => Err(OperationStatus::SequencePosition),
+            OperationPosition::InSession if is_first => Err(OperationStatus::OperationNotInSession),
+            OperationPosition::InSessionOrAlone if is_first && !is_alone => {
+                Err(OperationStatus::NotOnlyOperation)
+            }
+            OperationPosition::Alone if !is_alone => Err(OperationStatus::NotOnlyOperation),
+            _ => Ok(()),
+        };
+        let refused = operation.refusal().map(|(_, status)| status);
+        allowed.err().or(refused)
+    }
+
+    async fn step<B: Bulk>(
+        &mut self,
+        step: &Step<'_, '_>,
+        call: &mut ProgramCall<'_, B>,
+        header: &CompoundHeader<'_>,
+        reply: &mut CompoundReply<'_>,
+    ) -> Result<Progress, Unserved> {
+        let (number, rule) = (step.known.number(), &step.rule);
+        if let Operation::Sequence(sequence) = step.operation {
+            return Ok(self.sequence(sequence, call, header, reply).await);
+        }
+        let (current, saved) = (self.current.is_some(), self.saved.is_some());
+        let has_handles = match rule.handles {
+            HandleNeed::Nothing => true,
+            HandleNeed::Current => current,
+            HandleNeed::Saved => saved,
+            HandleNeed::Both => current && saved,
+        };
+        if !has_handles {
+            let status = reply.refuse(number, OperationStatus::NoFileHandle);
+            return Ok(Progress::Answered(status));
+        }
+        if !self.is_admitted && !call.is_admitted_at_once() && rule.handles != HandleNeed::Nothing {
+            self.admit(step.operation, call).await?;
+        }
+        reply.reserve(rule.result_bytes).await;
+        if rule.changes && reply.room() < rule.result_bytes {
+            // The client knows by this that the operation was not executed.
+            let status = reply.too_big(rule.result_bytes);
+            return Ok(Progress::Answered(reply.refuse(number, status)));
+        }
+        self.changes |= rule.changes;
+        let status = self.perform(step, call, reply).await?;
+        Ok(Progress::Answered(status))
+    }
+
+    /// Waits for the limits of client and export: for each operation that moves data, else once.
+    async fn admit<B: Bulk>(
+        &mut self,
+        operation: &Operation<'_>,
+        call: &mut ProgramCall<'_, B>,
+    ) -> Result<(), Unserved> {
+        let bytes = match operation {
+            Operation::Read(read) => read.count,
+            Operation::Write(write) => write.data.length,
+            _ => {
+                self.is_admitted = true;
+                0
+            }
+        };
+        let subject = CallSubject {
+            export: self.export.map(|export| export.id),
+            bytes: u64::from(bytes.min(TRANSFER_MAX)),
+            ..CallSubject::default()
+        };
+        call.admit(subject).await.map(drop)
+    }
+
+    async fn sequence<B: Bulk>(
+        &mut self,
+        arguments: &SequenceOperation,
+        call: &ProgramCall<'_, B>,
+        header: &CompoundHeader<'_>,
+        reply: &mut CompoundReply<'_>,
+    ) -> Progress {
+        let number = OperationNumber::Sequence.number();
+        let shape = CompoundShape {
+            operations: header.operations,
+            request_bytes: call.length(),
+            arguments: call.input().rest(),
+        };
+        match self.seam.sequence(&self.origin, arguments, &shape).await {
+            SequenceOutcome::Execute(accepted) => {
+                self.session = Some(SessionRequest {
+                    compound: accepted.compound,
+                    id: arguments.session,
+                });
+                let SessionBounds {
+                    request,
+                    reply: most,
+                    ..
+                } = accepted.bounds;
+                self.read_max = transfer_max(most, AROUND_READ);
+                self.write_max = transfer_max(request, AROUND_WRITE);
+                reply.set_bounds(accepted.bounds);
+                Progress::Answered(reply.push(number, &Ok::<_, OperationStatus>(accepted.reply)))
+            }
+            SequenceOutcome::Repeat(cached) => {
+                Progress::Repeated(Box::pin(super::session::repeat(&cached, reply)).await)
+            }
+            SequenceOutcome::Uncached(results) => {
+                match reply.push(number, &Ok::<_, OperationStatus>(results)) {
+                    OperationStatus::Ok => Progress::Uncached,
+                    status => Progress::Answered(status),
+                }
+            }
+            SequenceOutcome::Refuse(status) => Progress::Answered(reply.refuse(number, status)),
+        }
+    }
+
+    /// Executes an operation that may be executed.
+    async fn perform<B: Bulk>(
+        &mut self,
+        step: &Step<'_, '_>,
+        call: &mut ProgramCall<'_, B>,
+        reply: &mut CompoundReply<'_>,
+    ) -> Result<OperationStatus, Unserved> {
+        let number = step.known.number();
+        let outcome = match step.operation {
+            Operation::Getattr(wanted) => {
+                return Ok(self.get_attributes(wanted, number, reply).await);
+            }
+            Operation::Read(arguments) => return Ok(self.read(arguments, reply).await),
+            Operation::Write(arguments) => {
+                let results = self.write(arguments, call, reply).await?;
+                return Ok(reply.push(number, &results));
+            }
+            Operation::Commit(arguments) => {
+                let results = self.commit(arguments).await;
+                return Ok(reply.push(number, &results));
+            }
+            Operation::Access(asked) => {
+                let results = self.access(*asked).await;
+                return Ok(reply.push(number, &results));
+            }
+            Operation::Putfh(handle) => self.put_handle(handle.0, step.behind),
+            Operation::Putrootfh(()) | Operation::Putpubfh(()) => self.put_root(step.behind),
+            Operation::Savefh(()) => self.save(),
+            Operation::Restorefh(()) => self.restore(step.behind),
+            Operation::Lookup(name) => self.lookup(name).await,
+            Operation::Lookupp(()) => Box::pin(self.lookup_parent()).await,
+            Operation::Getfh(()) => {
+                let handle = self.position().map(|position| self.handle(position));
+                return Ok(reply.push_with(number, |out| match &handle {
+                    Ok(handle) => {
+                        out.u32(OperationStatus::Ok.number())?;
+                        out.opaque(handle.as_bytes())?;
+                        Ok(OperationStatus::Ok)
+                    }
+                    Err(status) => out.u32(status.number()).map(|()| *status),
+                }));
+            }
+            // What clients do less often has tasks of its own, which do not enlarge all others.
+            operation => {
+                let pool = reply.inner().pool().clone();
+                if let Operation::Create(create) = operation {
+                    let made = Box::pin(self.create(create, &pool, call)).await?;
+                    return Ok(reply.push(number, &made));
+                }
+                if let Some(status) =
+                    Box::pin(self.perform_on_names(operation, number, reply)).await
+                {
+                    return Ok(status);
+                }
+                return Ok(Box::pin(self.perform_in_session(operation, number, reply)).await);
+            }
+        };
+        let status = outcome.err().unwrap_or(OperationStatus::Ok);
+        Ok(reply.push_status(number, status))
+    }
+
+    /// Executes an operation on names and attributes, if it is one.
+    async fn perform_on_names(
+        &mut self,
+        operation: &Operation<'_>,
+        number: u32,
+        reply: &mut CompoundReply<'_>,
+    ) -> Option<OperationStatus> {
+        Some(match operation {
+            Operation::Readlink(()) => self.read_link(reply).await,
+            Operation::Readdir(arguments) => self.read_directory(arguments, reply).await,
+            Operation::Setattr(arguments) => {
+                let results = self.set_attributes(arguments).await;
+                reply.push(number, &results)
+            }
+            Operation::Verify(given) => {
+                let outcome = self.compare(given, false).await;
+                reply.push(number, &outcome)
+            }
+            Operation::Nverify(given) => {
+                let outcome = self.compare(given, true).await;
+                reply.push(number, &outcome)
+            }
+            Operation::Open(arguments) => {
+                let results = self.open(arguments).await;
+                reply.push(number, &results)
+            }
+            Operation::Remove(name) => {
+                let results = self.remove(name).await;
+                reply.push(number, &results)
+            }
+            Operation::Rename(arguments) => {
+                let results = self.rename(arguments).await;
+                reply.push(number, &results)
+            }
+            Operation::Link(name) => {
+                let results = self.link(name).await;
+                reply.push(number, &results)
+            }
+            Operation::Secinfo(name) => {
+                let flavors = self.security_of_name(name).await;
+                reply.push::<SecinfoReply<'_>>(number, &flavors.map(Array::new))
+            }
+            Operation::SecinfoNoName(style) => {
+                let flavors = self.security_of_handle(*style).await;
+                reply.push::<SecinfoReply<'_>>(number, &flavors.map(Array::new))
+            }
+            _ => return None,
+        })
+    }
+
+    /// The answer to an operation that is known and not served.
+    pub fn not_served(&self, number: u32, reply: &mut CompoundReply<'_>) -> OperationStatus {
+        debug_assert_ne!(number, OP_ILLEGAL);
+        reply.refuse(number, OperationStatus::NotSupported)
+    }
+}

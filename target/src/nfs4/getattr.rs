@@ -1,0 +1,229 @@
+//! GETATTR, VERIFY, NVERIFY and ACCESS (RFC 8881 sections 18.1, 18.7, 18.15 and 18.31).
+
+use millrace_store::{AccessMask, Attributes, Kind, Properties, Statistics, Store};
+use millrace_wire::nfs4::{
+    AccessReply, AttributeNumber, Attributes as WireAttributes, Bitmap, FileSystemId,
+    OperationOutcome, OperationStatus, access_bits, encode_attributes,
+};
+use millrace_wire::xdr::{Encode, Encoder};
+
+use super::attributes::{
+    FileSystemAttributes, OF_SPACE, ObjectAttributes, check_compared, check_wanted, readable,
+};
+use super::compound::CompoundRun;
+use super::export_tree::{FolderIndex, ROOT, pseudo_export};
+use super::lookup::FOLDER_NAME_MAX;
+use super::position::FilePosition;
+use super::reply::CompoundReply;
+use super::seam::StateSeam;
+use super::status;
+use crate::access::ExportedObject;
+use crate::exports::Export;
+use crate::store_times::StoreClass;
+
+/// Permission bits of pseudo folders.
+const FOLDER_MODE: u32 = 0o555;
+
+/// Rights that this server can tell about.
+const RIGHTS: u32 = access_bits::READ
+    | access_bits::LOOKUP
+    | access_bits::MODIFY
+    | access_bits::EXTEND
+    | access_bits::DELETE
+    | access_bits::EXECUTE;
+
+/// Bytes of all attributes that are served, at most.
+const ALL_BYTES: usize = 1024;
+
+impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
+    /// GETATTR.
+    pub async fn get_attributes(
+        &self,
+        wanted: &Bitmap,
+        number: u32,
+        reply: &mut CompoundReply<'_>,
+    ) -> OperationStatus {
+        if let Err(status) = check_wanted(wanted) {
+            return reply.refuse(number, status);
+        }
+        let found = match self.position() {
+            Ok(position) => self.attributes(position, wanted).await,
+            Err(status) => Err(status),
+        };
+        match found {
+            Ok(found) => reply.push_with(number, |out| {
+                OperationStatus::Ok.encode(out)?;
+                encode_attributes(out, *wanted, &found)?;
+                Ok(OperationStatus::Ok)
+            }),
+            Err(status) => reply.refuse(number, status),
+        }
+    }
+
+    /// Attributes of what is at a position, with those of the file system that are wanted.
+    pub async fn attributes(
+        &self,
+        position: &FilePosition<'c, S>,
+        wanted: &Bitmap,
+    ) -> Result<ObjectAttributes, OperationStatus> {
+        let object = match position {
+            FilePosition::Folder(folder) => return Ok(self.folder_attributes(*folder)),
+            FilePosition::Object(object) => object,
+        };
+        let store = self.store(object, StoreClass::Metadata);
+        let (stored, statistics) = if wanted.intersection(&OF_SPACE).is_empty() {
+            let stored = store.attributes(object.handle).await;
+            (stored.map_err(status::status)?, None)
+        } else {
+            let now = Box::pin(store.statistics(object.handle)).await;
+            let now = now.map_err(status::status)?;
+            (now.attributes, Some(now))
+        };
+        let mut found = self.describe(object, stored, statistics);
+        if wanted.has(AttributeNumber::Handle) {
+            found.handle = Some(self.handle(position));
+        }
+        if wanted.has(AttributeNumber::MountedOnFileId)
+            && object.handle == object.export.store.root()
+        {
+            found.mounted_on = Box::pin(self.mounted_on(object.export, stored.inode)).await;
+        }
+        Ok(found)
+    }
+
+    /// Attributes of an object of an export, of which the store has told these.
+    pub fn describe(
+        &self,
+        object: &ExportedObject<'c, S>,
+        stored: Attributes,
+        statistics: Option<Statistics>,
+    ) -> ObjectAttributes {
+        let file_system = FileSystemId {
+            major: object.export.id.0,
+            minor: stored.file_system,
+        };
+        let properties = object.export.store.properties();
+        ObjectAttributes::new(self.common(file_system, properties, statistics), stored)
+    }
+
+    fn common(
+        &self,
+        file_system: FileSystemId,
+        properties: Properties,
+        statistics: Option<Statistics>,
+    ) -> FileSystemAttributes {
+        FileSystemAttributes {
+            minor_version: self.origin.minor_version,
+            file_system,
+            properties,
+            statistics,
+            lease: self.seam.lease_seconds(),
+            read_max: self.read_max,
+            write_max: self.write_max,
+        }
+    }
+
+    /// Attributes of a pseudo folder.
+    pub fn folder_attributes(&self, folder: FolderIndex) -> ObjectAttributes {
+        let made = self.tree.made();
+        let children = self.tree.children(folder).iter();
+        let seen = children.filter(|child| self.sees(**child)).count();
+        let stored = Attributes {
+            kind: Kind::Directory,
+            mode: FOLDER_MODE,
+            links: u32::try_from(seen + 2).unwrap_or(u32::MAX),
+            uid: 0,
+            gid: 0,
+            size: 4096,
+            used: 0,
+            inode: self.tree.id(folder),
+            file_system: 0,
+            accessed: made,
+            modified: made,
+            changed: made,
+            change: made.as_nanoseconds(),
+        };
+        let file_system = FileSystemId {
+            major: pseudo_export().0,
+            minor: 0,
+        };
+        let properties = Properties {
+            name_max: FOLDER_NAME_MAX,
+            links_max: u32::MAX,
+            size_max: i64::MAX as u64,
+            file_system: 0,
+        };
+        let mut found = ObjectAttributes::new(self.common(file_system, properties, None), stored);
+        found.handle = Some(self.handle(&FilePosition::Folder(folder)));
+        found
+    }
+
+    /// The number of the folder that an export's root covers; its own for the one at the top.
+    pub async fn mounted_on(&self, export: &Export<S>, own: u64) -> u64 {
+        let Some(folder) = self.tree.of_export(export.id).filter(|at| *at != ROOT) else {
+            return own;
+        };
+        let covered = match self.object_below(folder).await {
+            Some(covered) => covered.view().attributes(covered.handle).await.ok(),
+            None => None,
+        };
+        covered.map_or(self.tree.id(folder), |covered| covered.inode)
+    }
+
+    /// VERIFY, and NVERIFY where the attributes shall differ.
+    pub async fn compare(
+        &self,
+        given: &WireAttributes<'_>,
+        shall_differ: bool,
+    ) -> Result<(), OperationStatus> {
+        check_compared(&given.mask, self.origin.minor_version)?;
+        let found = self.attributes(self.position()?, &given.mask).await?;
+        let mut bytes = [0; ALL_BYTES];
+        let mut out = Encoder::new(&mut bytes);
+        let mask = given
+            .mask
+            .intersection(&readable(self.origin.minor_version));
+        let encoded = encode_attributes(&mut out, mask, &found);
+        encoded.map_err(|_| OperationStatus::ServerFault)?;
+        let mut own = millrace_wire::xdr::Decoder::new(out.written());
+        let own = <WireAttributes<'_> as millrace_wire::xdr::Decode<'_>>::decode(&mut own);
+        let is_same = own.is_ok_and(|own| own.values == given.values);
+        match (is_same, shall_differ) {
+            (true, true) => Err(OperationStatus::Same),
+            (false, false) => Err(OperationStatus::NotSame),
+            _ => Ok(()),
+        }
+    }
+
+    /// ACCESS.
+    pub async fn access(&self, asked: u32) -> OperationOutcome<AccessReply> {
+        let supported = asked & RIGHTS;
+        let object = match self.position()? {
+            FilePosition::Folder(_) => {
+                return Ok(AccessReply {
+                    supported,
+                    access: supported & (access_bits::READ | access_bits::LOOKUP),
+                });
+            }
+            position @ FilePosition::Object(_) => {
+                self.in_export(position, OperationStatus::Invalid)?
+            }
+        };
+        let mut wanted = supported;
+        if object.export.rules.read_only {
+            wanted &= !(access_bits::MODIFY | access_bits::EXTEND | access_bits::DELETE);
+        }
+        // The numbers of rights are those of version 3.
+        let store = self.store(object, StoreClass::Metadata);
+        let granted = store
+            .access(&object.caller, object.handle, AccessMask(wanted))
+            .await;
+        match granted {
+            Ok((granted, _)) => Ok(AccessReply {
+                supported,
+                access: granted.0 & wanted,
+            }),
+            Err(error) => Err(status::status(error)),
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! NFS version 4, minor versions 1 and 2 (RFC 8881, RFC 7862): a [program](crate::rpc::program) that
+//! executes the operations of COMPOUND one by one.
+//!
+//! | module | content |
+//! | --- | --- |
+//! | `program`, `compound` | the program, and the engine that executes operations in order |
+//! | `table`, `rules` | what is known of operations and procedures beforehand |
+//! | `reply` | results within the bounds of transport and session |
+//! | `seam` | what the state of clients is asked for: sessions, opens, locks |
+//! | `export_tree`, `position` | one name space over all exports, and the handles of a COMPOUND |
+//! | `lookup`, `directory`, `change` | names |
+//! | `attributes`, `getattr`, `set` | attributes |
+//! | `data`, `open` | contents of files |
+//!
+//! Opens and sessions live behind [`StateSeam`], files in stores, so that nothing here outlives a
+//! COMPOUND.
+
+mod attributes;
+mod cached_reply;
+mod change;
+mod client_locks;
+mod client_opens;
+mod client_state;
+mod compound;
+mod data;
+mod decimal;
+mod directory;
+mod export_tree;
+mod getattr;
+mod lookup;
+mod names;
+mod open;
+mod position;
+mod program;
+mod reply;
+mod rules;
+mod seam;
+mod security;
+mod session;
+mod set;
+mod status;
+mod table;
+
+pub use client_state::{ClientRequest, ClientState, ServerIdentity};
+pub use program::{Nfs4, Nfs4Counters};
+pub use reply::SessionBounds;
+pub use rules::INFO;
+pub use seam::{
+    AcceptedSequence, CachedReply, CallOrigin, CompoundShape, FileIdentity, FinishedReply, IoKind,
+    LockConflict, LockRefusal, OpenBasis, OpenGrant, OpenRequest, SequenceOutcome, StateSeam,
+};
+
+/// Most bytes of data that are copied into a message, as no place beside it is left for them.
+const COPIED_MAX: usize = 32 << 10;

@@ -1,0 +1,383 @@
+//! OPEN (RFC 8881 section 18.16): the file is found or made here and the caller's rights are
+//! checked; shares, stateids and delegations are those of the state of clients.
+
+use millrace_store::{
+    AccessMask, Attributes, Consistency, CreateHow, Handle, Kind, Modified, SetAttributes, Store,
+    StoreError,
+};
+use millrace_wire::nfs4::{
+    AttributeNumber, Bitmap, ChangeInfo, CreateMode, OpenClaim, OpenOperation, OpenReply,
+    OperationStatus, share,
+};
+
+use super::attributes::{EXCLUSIVE, SETTABLE};
+use super::compound::CompoundRun;
+use super::lookup::FOLDER_NAME_MAX;
+use super::position::FilePosition;
+use super::seam::{OpenBasis, OpenRequest, StateSeam};
+use super::set::AttributeChanges;
+use super::{names, status};
+use crate::access::ExportedObject;
+use crate::store_times::StoreClass;
+
+/// How often an OPEN that creates looks again when the name comes or goes meanwhile.
+const TRIES: usize = 4;
+
+/// All bits that `share_access` may have.
+const ACCESS_BITS: u32 =
+    share::BOTH | share::WANT_MASK | share::SIGNAL_WHEN_AVAILABLE | share::PUSH_WHEN_UNCONTENDED;
+
+/// The file of an OPEN.
+struct OpenedFile<'c, S> {
+    object: ExportedObject<'c, S>,
+    directory: ChangeInfo,
+    /// Whether this OPEN has made it.
+    is_new: bool,
+    /// Attributes that were set, and those that are still to be set once the file is open.
+    set: Bitmap,
+    pending: Option<AttributeChanges>,
+}
+
+/// How a file is created.
+#[derive(Clone, Copy)]
+enum Creation {
+    Unchecked(AttributeChanges),
+    Guarded(AttributeChanges),
+    Exclusive([u8; 8], AttributeChanges),
+}
+
+impl Creation {
+    fn read(mode: &CreateMode<'_>, minor_version: u32) -> Result<Self, OperationStatus> {
+        let read = |attributes, allowed| AttributeChanges::read(attributes, allowed, minor_version);
+        Ok(match mode {
+            CreateMode::Unchecked(attributes) => Self::Unchecked(read(attributes, &SETTABLE)?),
+            CreateMode::Guarded(attributes) => Self::Guarded(read(attributes, &SETTABLE)?),
+            CreateMode::Exclusive(verifier) => {
+                Self::Exclusive(*verifier, AttributeChanges::default())
+            }
+            CreateMode::ExclusiveWithAttributes(create) => {
+                Self::Exclusive(create.verifier, read(&create.attributes, &EXCLUSIVE)?)
+            }
+        })
+    }
+}
+
+impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
+    /// OPEN. The file becomes the current one.
+    pub async fn open(
+        &mut self,
+        arguments: &OpenOperation<'_>,
+    ) -> Result<OpenReply<'static>, OperationStatus> {
+        let (access, deny) = (arguments.access & share::BOTH, arguments.deny);
+        if access == 0
+            || deny > share::BOTH
+            || arguments.access & !ACCESS_BITS != 0
+            || arguments.access & share::WANT_MASK > share::WANT_CANCEL
+        {
+            return Err(OperationStatus::Invalid);
+        }
+        let basis = match &arguments.claim {
+            OpenClaim::Name(_) | OpenClaim::File => OpenBasis::Rights,
+            OpenClaim::Previous(kind) => OpenBasis::Reclaim(*kind),
+            OpenClaim::DelegatedName(claim) => {
+                OpenBasis::Delegation(self.stateid(claim.delegation)?)
+            }
+            OpenClaim::DelegatedFile(delegation) => {
+                OpenBasis::Delegation(self.stateid(*delegation)?)
+            }
+            OpenClaim::PreviousDelegatedName(_) | OpenClaim::PreviousDelegatedFile => {
+                return Err(OperationStatus::NotSupported);
+            }
+        };
+        let minor_version = self.origin.minor_version;
+        let creation = match &arguments.create {
+            Some(mode) => Some(Creation::read(mode, minor_version)?),
+            None => None,
+        };
+        let file = match &arguments.claim {
+            OpenClaim::Name(name) => self.open_name(name, creation.as_ref(), access).await?,
+            OpenClaim::DelegatedName(claim) if creation.is_none() => {
+                self.open_name(claim.name, None, access).await?
+            }
+            _ if creation.is_some() => return Err(OperationStatus::Invalid),
+            _ => self.open_current(access, basis).await?,
+        };
+        self.share(arguments, basis, file).await
+    }
+
+    /// Reserves the shares of a file that was found or made.
+    async fn share(
+        &mut self,
+        arguments: &OpenOperation<'_>,
+        basis: OpenBasis,
+        file: OpenedFile<'c, S>,
+    ) -> Result<OpenReply<'static>, OperationStatus> {
+        let session = self.session.as_ref();
+        let session = session.ok_or(OperationStatus::OperationNotInSession)?;
+        let request = OpenRequest {
+            file: Self::identity(&file.object),
+            access: arguments.access,
+            deny: arguments.deny,
+            owner: arguments.owner,
+            basis,
+            is_new: file.is_new,
+        };
+        let grant = self.seam.open(&session.compound, &request).await?;
+        // Others' denials have been asked by now, so that a file may be truncated.
+        let mut set = file.set;
+        if let Some(changes) = &file.pending {
+            if let Err(error) = self.apply(&file.object, changes).await {
+                let compound = &session.compound;
+                let _ = self.seam.close(compound, &request.file, grant.open).await;
+                return Err(status::status(error));
+            }
+            set = changes.mask;
+        }
+        self.set_current(FilePosition::Object(file.object));
+        self.current_state = grant.open;
+        Ok(OpenReply {
+            open: grant.open,
+            directory: file.directory,
+            flags: grant.flags,
+            attributes_set: set,
+            delegation: grant.delegation,
+        })
+    }
+
+    /// The current file, which is opened by its handle.
+    async fn open_current(
+        &self,
+        access: u32,
+        basis: OpenBasis,
+    ) -> Result<OpenedFile<'c, S>, OperationStatus> {
+        let object = self.object(OperationStatus::IsDirectory)?;
+        let found = self
+            .store(object, StoreClass::Metadata)
+            .attributes(object.handle)
+            .await
+            .map_err(status::status)?;
+        match status::no_file(found.kind) {
+            OperationStatus::Ok => {}
+            status => return Err(status),
+        }
+        // What is reclaimed was checked before.
+        if !matches!(basis, OpenBasis::Reclaim(_)) {
+            self.check_rights(object, access).await?;
+        }
+        Ok(OpenedFile {
+            object: object.clone(),
+            directory: ChangeInfo {
+                atomic: true,
+                before: found.change,
+                after: found.change,
+            },
+            is_new: false,
+            set: Bitmap::EMPTY,
+            pending: None,
+        })
+    }
+
+    /// Finds or makes a file by name.
+    async fn open_name(
+        &self,
+        name: &[u8],
+        creation: Option<&Creation>,
+        access: u32,
+    ) -> Result<OpenedFile<'c, S>, OperationStatus> {
+        let directory = match self.position()? {
+            FilePosition::Folder(folder) => {
+                names::check(name, FOLDER_NAME_MAX)?;
+                // All names in it are folders.
+                let child = self
+                    .tree
+                    .child(*folder, name)
+                    .filter(|child| self.sees(*child));
+                return Err(match (child, creation) {
+                    (Some(_), _) => OperationStatus::IsDirectory,
+                    (None, Some(_)) => OperationStatus::ReadOnly,
+                    (None, None) => OperationStatus::NoEntry,
+                });
+            }
+            position @ FilePosition::Object(_) => {
+                self.in_export(position, OperationStatus::IsDirectory)?
+            }
+        };
+        names::check(name, directory.export.store.properties().name_max)?;
+        if self.mount_point(directory, name).await.is_some() {
+            return Err(OperationStatus::IsDirectory);
+        }
+        for _ in 0..TRIES {
+            let store = self.store(directory, StoreClass::Metadata);
+            let before = store
+                .attributes(directory.handle)
+                .await
+                .map_err(status::status)?;
+            if let Some(Creation::Exclusive(verifier, changes)) = creation {
+                return self
+                    .create_exclusive(directory, name, *verifier, changes)
+                    .await;
+            }
+            let found = store
+                .lookup(&directory.caller, directory.handle, name)
+                .await;
+            match (found, creation) {
+                (Ok(_), Some(Creation::Guarded(_))) => return Err(OperationStatus::Exists),
+                (Ok(found), creation) => {
+                    return self
+                        .open_existing(directory, &before, found, creation, access)
+                        .await;
+                }
+                (
+                    Err(StoreError::NotFound),
+                    Some(Creation::Unchecked(changes) | Creation::Guarded(changes)),
+                ) => {
+                    let done = self
+                        .make_file(directory, name, &CreateHow::Guarded(changes.of_new()))
+                        .await?;
+                    match done.result {
+                        // Another one was faster.
+                        Err(StoreError::Exists) => {}
+                        Err(error) => return Err(status::status(error)),
+                        Ok((handle, _)) => {
+                            return Ok(OpenedFile {
+                                object: directory.at(handle),
+                                directory: self.change_info(directory, &done.consistency).await,
+                                is_new: true,
+                                set: changes.mask,
+                                pending: None,
+                            });
+                        }
+                    }
+                }
+                (Err(StoreError::NotDirectory), _) => {
+                    return Err(self.no_directory(directory).await);
+                }
+                (Err(error), _) => return Err(status::status(error)),
+            }
+        }
+        Err(OperationStatus::Delay)
+    }
+
+    async fn make_file(
+        &self,
+        directory: &ExportedObject<'c, S>,
+        name: &[u8],
+        how: &CreateHow,
+    ) -> Result<Modified<(Handle, Attributes)>, OperationStatus> {
+        if directory.export.rules.read_only {
+            return Err(OperationStatus::ReadOnly);
+        }
+        let store = self.store(directory, StoreClass::Metadata);
+        let (caller, handle) = (&directory.caller, directory.handle);
+        Ok(store.create(caller, handle, name, how).await)
+    }
+
+    async fn open_existing(
+        &self,
+        directory: &ExportedObject<'c, S>,
+        before: &Attributes,
+        (handle, found): (Handle, Attributes),
+        creation: Option<&Creation>,
+        access: u32,
+    ) -> Result<OpenedFile<'c, S>, OperationStatus> {
+        match status::no_file(found.kind) {
+            OperationStatus::Ok => {}
+            status => return Err(status),
+        }
+        let object = directory.at(handle);
+        self.check_rights(&object, access).await?;
+        // Of the attributes for a new file only a size of nothing counts.
+        let pending = match creation {
+            Some(Creation::Unchecked(changes)) if changes.set.size == Some(0) => {
+                self.check_rights(&object, share::WRITE).await?;
+                Some(AttributeChanges {
+                    set: SetAttributes {
+                        size: Some(0),
+                        ..SetAttributes::default()
+                    },
+                    mask: Bitmap::of(&[AttributeNumber::Size]),
+                    ..AttributeChanges::default()
+                })
+            }
+            _ => None,
+        };
+        Ok(OpenedFile {
+            object,
+            directory: ChangeInfo {
+                atomic: true,
+                before: before.change,
+                after: before.change,
+            },
+            is_new: false,
+            set: Bitmap::EMPTY,
+            pending,
+        })
+    }
+
+    async fn create_exclusive(
+        &self,
+        directory: &ExportedObject<'c, S>,
+        name: &[u8],
+        verifier: [u8; 8],
+        changes: &AttributeChanges,
+    ) -> Result<OpenedFile<'c, S>, OperationStatus> {
+        let done = self
+            .make_file(directory, name, &CreateHow::Exclusive(verifier))
+            .await?;
+        let (handle, found) = done.result.map_err(status::status)?;
+        if found.kind != Kind::File {
+            return Err(OperationStatus::Exists);
+        }
+        let object = directory.at(handle);
+        // The same call may have made it before and not come to this.
+        if !changes.mask.is_empty() {
+            let set = self.apply(&object, changes).await;
+            set.map_err(status::status)?;
+        }
+        // Where the verifier may be held, clients are to set the times anew.
+        let mut set = changes.mask;
+        for times in [AttributeNumber::TimeAccess, AttributeNumber::TimeModify] {
+            set.insert(times.number());
+        }
+        Ok(OpenedFile {
+            object,
+            directory: self.change_info(directory, &done.consistency).await,
+            is_new: is_changed(&done.consistency),
+            set,
+            pending: None,
+        })
+    }
+
+    /// Whether the caller may have a file open for this access. Who may execute a file may read it:
+    /// clients read programs.
+    async fn check_rights(
+        &self,
+        object: &ExportedObject<'c, S>,
+        access: u32,
+    ) -> Result<(), OperationStatus> {
+        let writes = access & share::WRITE != 0;
+        if writes && object.export.rules.read_only {
+            return Err(OperationStatus::ReadOnly);
+        }
+        let mask = AccessMask::READ | AccessMask::EXECUTE | AccessMask::MODIFY;
+        let granted = self
+            .store(object, StoreClass::Metadata)
+            .access(&object.caller, object.handle, AccessMask(mask))
+            .await;
+        let (granted, _) = granted.map_err(status::status)?;
+        let may_read = granted.0 & (AccessMask::READ | AccessMask::EXECUTE) != 0;
+        let may_write = granted.0 & AccessMask::MODIFY != 0;
+        if (access & share::READ != 0 && !may_read) || (writes && !may_write) {
+            return Err(OperationStatus::AccessDenied);
+        }
+        Ok(())
+    }
+}
+
+/// Whether an operation has changed a directory.
+fn is_changed(consistency: &Consistency) -> bool {
+    match (consistency.before, consistency.after) {
+        (Some(before), Some(after)) => before.change != after.change,
+        _ => true,
+    }
+}

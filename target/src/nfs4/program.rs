@@ -1,0 +1,184 @@
+//! NFS version 4 as the program table has it.
+
+use std::cell::{OnceCell, RefCell};
+use std::net::IpAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use millrace_store::Store;
+use millrace_wire::nfs4::{COMPOUND, CompoundHeader, CompoundReplyHeader, OperationStatus};
+use millrace_wire::xdr::Decode;
+
+use super::compound::CompoundRun;
+use super::export_tree::ExportTree;
+use super::reply::CompoundReply;
+use super::rules;
+use super::seam::{CallOrigin, StateSeam};
+use crate::access::{Access, ServedExports};
+use crate::call::{Answer, Bulk, Reply, Shortage};
+use crate::exports::Exports;
+use crate::rpc::program::{Program, ProgramAnswer, ProgramCall, ProgramInfo, Unserved};
+use crate::store_times::StoreTimes;
+
+/// NFS version 4 over the exports of one reactor, with the state of clients behind `H`.
+pub struct Nfs4<S, H> {
+    exports: Rc<ServedExports<S>>,
+    state: OnceCell<H>,
+    /// The folders above the exports of this table.
+    tree: RefCell<Option<(Exports<S>, Rc<ExportTree>)>>,
+    counters: Arc<Nfs4Counters>,
+}
+
+/// What NFS version 4 has done on one reactor, beside what all programs count.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub struct Nfs4Counters {
+    /// How long operations of stores take.
+    pub store: StoreTimes,
+}
+
+impl<S: Store, H: StateSeam> Nfs4<S, H> {
+    /// Serves these exports, once there is state of clients.
+    #[must_use]
+    pub fn new(exports: Rc<ServedExports<S>>) -> Self {
+        Self {
+            exports,
+            state: OnceCell::new(),
+            tree: RefCell::new(None),
+            counters: Arc::default(),
+        }
+    }
+
+    /// The exports that it serves.
+    #[must_use]
+    pub fn exports(&self) -> &ServedExports<S> {
+        &self.exports
+    }
+
+    /// Serves from now on, with this state of clients. The first one given counts.
+    pub fn serve_with(&self, state: H) {
+        let _ = self.state.set(state);
+    }
+
+    /// The state of clients, if it is served.
+    #[must_use]
+    pub fn state(&self) -> Option<&H> {
+        self.state.get()
+    }
+
+    /// What only NFS version 4 counts.
+    #[must_use]
+    pub fn counters(&self) -> Arc<Nfs4Counters> {
+        self.counters.clone()
+    }
+
+    /// The folders above a table of exports.
+    fn tree(&self, exports: &Exports<S>) -> Rc<ExportTree> {
+        let mut known = self.tree.borrow_mut();
+        if let Some((table, tree)) = &*known
+            && table.is(exports)
+        {
+            return Rc::clone(tree);
+        }
+        let tree = Rc::new(ExportTree::new(exports));
+        *known = Some((exports.clone(), Rc::clone(&tree)));
+        tree
+    }
+}
+
+/// Answers a COMPOUND of which no operation is executed.
+fn refuse<B: Bulk>(
+    call: &ProgramCall<'_, B>,
+    reply: &mut Reply,
+    header: &CompoundHeader<'_>,
+    status: OperationStatus,
+) -> ProgramAnswer {
+    let results = CompoundReplyHeader {
+        status,
+        tag: header.tag,
+        results: 0,
+    };
+    call.answer(reply, &results, status == OperationStatus::Ok)
+}
+
+impl<S: Store, H: StateSeam> Program for Nfs4<S, H> {
+    const INFO: &'static ProgramInfo = &rules::INFO;
+
+    fn is_served(&self) -> bool {
+        self.state.get().is_some()
+    }
+
+    fn admits(&self, client: IpAddr) -> bool {
+        self.exports.admits(client)
+    }
+
+    async fn serve<B: Bulk>(
+        &self,
+        call: &mut ProgramCall<'_, B>,
+        reply: &mut Reply,
+    ) -> Result<ProgramAnswer, Unserved> {
+        let state = self.state.get().ok_or(Unserved::NoProgram)?;
+        match call.number {
+            0 => return Ok(call.answer(reply, &(), true)),
+            COMPOUND => {}
+            _ => return Err(Unserved::NoProcedure),
+        }
+        let mut input = call.input();
+        let header = CompoundHeader::decode(&mut input)?;
+        let status = if !state.minor_versions().contains(&header.minor_version) {
+            OperationStatus::MinorVersionMismatch
+        } else if std::str::from_utf8(header.tag.0).is_err() {
+            OperationStatus::Invalid
+        } else {
+            OperationStatus::Ok
+        };
+        if status != OperationStatus::Ok || header.operations == 0 {
+            return Ok(refuse(call, reply, &header, status));
+        }
+        let Ok(mut results) = CompoundReply::begin(reply, &call.header(), header.tag.0) else {
+            return Ok(refuse(call, reply, &header, OperationStatus::ReplyTooBig));
+        };
+        let exports = self.exports.table();
+        let tree = self.tree(&exports);
+        let origin = CallOrigin {
+            connection: call.connection,
+            credential: call.credential,
+            arrived: call.arrived,
+            minor_version: header.minor_version,
+        };
+        let access = Access {
+            served: &self.exports,
+            exports: &exports,
+            client: call.client(),
+            credential: call.credential,
+        };
+        let times = &self.counters.store;
+        let mut run = CompoundRun::new(access, &tree, state, origin, times);
+        let ended = run.execute(call, &header, input, &mut results).await;
+        let success = results.status() == OperationStatus::Ok;
+        let answer = match ended {
+            Ok(true) => {
+                results.finish();
+                Answer::Send
+            }
+            // A reply that was cached finds no room in what the client offers now.
+            Ok(false) => {
+                reply.clear();
+                Answer::TooLarge(Shortage {
+                    processed: true,
+                    ..Shortage::default()
+                })
+            }
+            Err(unserved) => return Err(unserved),
+        };
+        if let Some(counters) = run.export.and_then(|export| export.counters.get()) {
+            let moved = reply.account;
+            counters.record(success, moved.read, moved.written);
+        }
+        Ok(ProgramAnswer {
+            answer,
+            success,
+            turned_away: run.turned_away,
+        })
+    }
+}

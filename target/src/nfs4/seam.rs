@@ -1,0 +1,348 @@
+//! What only the state of clients knows: client IDs, sessions and their slots, opens, locks and
+//! delegations. The engine asks through [`StateSeam`] and knows nothing of how that is kept.
+//!
+//! The way of a COMPOUND: [`StateSeam::sequence`] takes its slot, or tells what was answered before,
+//! or refuses it. What it returns for a new request is given to all other questions, and to
+//! [`StateSeam::finish`] with the results when the last operation has been executed. A READ, WRITE
+//! or change of a size begins with [`StateSeam::begin_io`] and ends when the guard that this returns
+//! is dropped; both are ready at once in the steady state.
+
+use std::net::IpAddr;
+use std::time::Instant;
+
+use arrayvec::ArrayVec;
+use millrace_mempool::Slice;
+use millrace_store::{Caller, Handle};
+use millrace_wire::nfs4::{
+    BackchannelCtlOperation, ClientId, ConnectionBinding, CreateSessionOperation,
+    CreateSessionReply, DelegationType, ExchangeIdOperation, ExchangeIdReply, LockOperation,
+    LockType, LocktOperation, LockuOperation, OpenDelegation, OpenDowngradeOperation,
+    OperationOutcome, OperationStatus, SequenceOperation, SequenceReply, SessionId, StateId,
+    StateOwner,
+};
+
+use super::reply::SessionBounds;
+use crate::call::BulkResults;
+use crate::exports::ExportId;
+use crate::rpc::ConnectionRef;
+
+/// Where a COMPOUND comes from.
+#[derive(Clone, Copy, Debug)]
+pub struct CallOrigin<'c> {
+    /// The connection.
+    pub connection: &'c ConnectionRef,
+    /// Who the caller says it is, before squashing; `None` without credentials.
+    pub credential: Option<&'c Caller>,
+    /// When the call arrived.
+    pub arrived: Instant,
+    /// The minor version.
+    pub minor_version: u32,
+}
+
+impl CallOrigin<'_> {
+    /// The client's address.
+    #[must_use]
+    pub fn address(&self) -> IpAddr {
+        self.connection.address()
+    }
+}
+
+/// A file, as opens and locks know it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FileIdentity {
+    /// Its export.
+    pub export: ExportId,
+    /// The object of the export's store.
+    pub object: Handle,
+}
+
+/// How large a COMPOUND is, and what its arguments are.
+#[derive(Clone, Copy, Debug)]
+pub struct CompoundShape<'c> {
+    /// Operations, as its header counts them.
+    pub operations: u32,
+    /// Bytes of the call from the RPC header on, with data in chunks.
+    pub request_bytes: usize,
+    /// Its arguments, from the tag on, without data in chunks: for the comparison with a request
+    /// that had the same sequence number.
+    pub arguments: &'c [u8],
+}
+
+/// What SEQUENCE comes to.
+#[derive(Debug)]
+pub enum SequenceOutcome<C> {
+    /// A new request.
+    Execute(AcceptedSequence<C>),
+    /// A request that was executed before.
+    Repeat(CachedReply),
+    /// A request that was executed before and whose reply was not cached.
+    Uncached(SequenceReply),
+    /// It is refused, and its slot is as it was.
+    Refuse(OperationStatus),
+}
+
+/// A slot that a request has.
+#[derive(Debug)]
+pub struct AcceptedSequence<C> {
+    /// What the other questions are asked with.
+    pub compound: C,
+    /// The results of SEQUENCE.
+    pub reply: SequenceReply,
+    /// What the session allows.
+    pub bounds: SessionBounds,
+}
+
+/// The results of a COMPOUND, from its status on. Positions of data count from there.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CachedReply {
+    /// The results without their data.
+    pub results: Vec<u8>,
+    /// Where data belongs.
+    pub items: BulkResults,
+    /// The data of all items, one behind the other.
+    pub data: Vec<u8>,
+}
+
+/// The results of a COMPOUND that was executed, as [`CachedReply`] keeps them.
+#[derive(Clone, Copy, Debug)]
+pub struct FinishedReply<'r> {
+    /// The results without their data.
+    pub results: &'r [u8],
+    /// Where data belongs.
+    pub items: &'r BulkResults,
+    /// The data of all items, one behind the other.
+    pub data: &'r [Slice],
+    /// Whether an operation was executed that changes files or state.
+    pub changes: bool,
+}
+
+/// What a stateid is needed for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IoKind {
+    /// READ.
+    Read,
+    /// WRITE.
+    Write,
+    /// SETATTR of a size.
+    Resize,
+    /// SETATTR of anything else.
+    SetAttributes,
+}
+
+/// By what right a file is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OpenBasis {
+    /// That of the caller, which was checked.
+    Rights,
+    /// The open is one from before the server's restart, with this kind of delegation.
+    Reclaim(DelegationType),
+    /// A delegation.
+    Delegation(StateId),
+}
+
+/// The part of OPEN that is about shares.
+#[derive(Clone, Copy, Debug)]
+pub struct OpenRequest<'a> {
+    /// The file.
+    pub file: FileIdentity,
+    /// `share_access` with the wishes for a delegation.
+    pub access: u32,
+    /// `share_deny`.
+    pub deny: u32,
+    /// The open owner.
+    pub owner: StateOwner<'a>,
+    /// By what right.
+    pub basis: OpenBasis,
+    /// Whether this OPEN has made the file.
+    pub is_new: bool,
+}
+
+/// An open that was granted.
+#[derive(Clone, Copy, Debug)]
+pub struct OpenGrant {
+    /// Its stateid.
+    pub open: StateId,
+    /// Flags of the reply that depend on the session.
+    pub flags: u32,
+    /// The delegation that comes with it.
+    pub delegation: OpenDelegation<'static>,
+}
+
+/// A lock that stands in the way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LockConflict {
+    /// First byte.
+    pub offset: u64,
+    /// Bytes; all ones for the rest of the file.
+    pub length: u64,
+    /// Type.
+    pub kind: LockType,
+    /// The client of its owner.
+    pub client: ClientId,
+    /// Its owner.
+    pub owner: ArrayVec<u8, 1024>,
+}
+
+/// Why a lock is refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LockRefusal {
+    /// Another one is in the way.
+    Conflict(Box<LockConflict>),
+    /// Any status but OK and `NFS4ERR_DENIED`.
+    Status(OperationStatus),
+}
+
+/// The state of clients, as one reactor's engine asks for it.
+#[allow(async_fn_in_trait)] // Polled on the core that called; never sent between threads.
+pub trait StateSeam: 'static {
+    /// A request that has its slot. Dropped without [`StateSeam::finish`], the request was not
+    /// executed.
+    type Compound: 'static;
+    /// An operation on a file's data while it goes on.
+    type IoGuard: 'static;
+
+    /// The minor versions that are served.
+    fn minor_versions(&self) -> &[u32];
+
+    /// The lease in seconds.
+    fn lease_seconds(&self) -> u32;
+
+    /// SEQUENCE.
+    async fn sequence(
+        &self,
+        origin: &CallOrigin<'_>,
+        arguments: &SequenceOperation,
+        shape: &CompoundShape<'_>,
+    ) -> SequenceOutcome<Self::Compound>;
+
+    /// A request has been executed: its slot is free for the next one.
+    fn finish(&self, compound: Self::Compound, reply: &FinishedReply<'_>);
+
+    /// EXCHANGE_ID.
+    async fn exchange_id(
+        &self,
+        origin: &CallOrigin<'_>,
+        arguments: &ExchangeIdOperation<'_>,
+    ) -> OperationOutcome<ExchangeIdReply<'_>>;
+
+    /// CREATE_SESSION.
+    async fn create_session(
+        &self,
+        origin: &CallOrigin<'_>,
+        arguments: &CreateSessionOperation<'_>,
+    ) -> OperationOutcome<CreateSessionReply>;
+
+    /// BIND_CONN_TO_SESSION.
+    async fn bind_connection(
+        &self,
+        origin: &CallOrigin<'_>,
+        arguments: &ConnectionBinding,
+    ) -> OperationOutcome<ConnectionBinding>;
+
+    /// DESTROY_SESSION, alone or behind a SEQUENCE.
+    async fn destroy_session(
+        &self,
+        origin: &CallOrigin<'_>,
+        current: Option<&Self::Compound>,
+        session: SessionId,
+    ) -> OperationOutcome<()>;
+
+    /// DESTROY_CLIENTID, alone or behind a SEQUENCE.
+    async fn destroy_client(
+        &self,
+        origin: &CallOrigin<'_>,
+        current: Option<&Self::Compound>,
+        client: ClientId,
+    ) -> OperationOutcome<()>;
+
+    /// BACKCHANNEL_CTL.
+    async fn control_backchannel(
+        &self,
+        compound: &Self::Compound,
+        arguments: &BackchannelCtlOperation<'_>,
+    ) -> OperationOutcome<()>;
+
+    /// RECLAIM_COMPLETE.
+    async fn reclaim_complete(
+        &self,
+        compound: &Self::Compound,
+        one_file_system: bool,
+    ) -> OperationOutcome<()>;
+
+    /// The share reservation of OPEN, once the file is found or made and the caller's rights are
+    /// checked.
+    async fn open(
+        &self,
+        compound: &Self::Compound,
+        request: &OpenRequest<'_>,
+    ) -> OperationOutcome<OpenGrant>;
+
+    /// OPEN_DOWNGRADE.
+    async fn downgrade(
+        &self,
+        compound: &Self::Compound,
+        file: &FileIdentity,
+        arguments: &OpenDowngradeOperation,
+    ) -> OperationOutcome<StateId>;
+
+    /// CLOSE.
+    async fn close(
+        &self,
+        compound: &Self::Compound,
+        file: &FileIdentity,
+        open: StateId,
+    ) -> OperationOutcome<StateId>;
+
+    /// LOCK.
+    async fn lock(
+        &self,
+        compound: &Self::Compound,
+        file: &FileIdentity,
+        arguments: &LockOperation<'_>,
+    ) -> Result<StateId, LockRefusal>;
+
+    /// LOCKT.
+    async fn test_lock(
+        &self,
+        compound: &Self::Compound,
+        file: &FileIdentity,
+        arguments: &LocktOperation<'_>,
+    ) -> Result<(), LockRefusal>;
+
+    /// LOCKU.
+    async fn unlock(
+        &self,
+        compound: &Self::Compound,
+        file: &FileIdentity,
+        arguments: &LockuOperation,
+    ) -> OperationOutcome<StateId>;
+
+    /// DELEGRETURN.
+    async fn return_delegation(
+        &self,
+        compound: &Self::Compound,
+        file: &FileIdentity,
+        delegation: StateId,
+    ) -> OperationOutcome<()>;
+
+    /// FREE_STATEID.
+    async fn free_stateid(&self, compound: &Self::Compound, state: StateId)
+    -> OperationOutcome<()>;
+
+    /// TEST_STATEID: the status of each stateid, in order.
+    async fn test_stateids(
+        &self,
+        compound: &Self::Compound,
+        states: Vec<StateId>,
+    ) -> OperationOutcome<Vec<OperationStatus>>;
+
+    /// Checks the stateid of an operation on a file's data or attributes. The operation ends when
+    /// the guard is dropped.
+    async fn begin_io(
+        &self,
+        compound: &Self::Compound,
+        file: &FileIdentity,
+        state: StateId,
+        kind: IoKind,
+    ) -> OperationOutcome<Self::IoGuard>;
+}

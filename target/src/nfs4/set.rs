@@ -1,0 +1,187 @@
+//! Attributes to set: SETATTR (RFC 8881 section 18.30), and what CREATE and OPEN begin with.
+
+use millrace_store::{SetAttributes, SetTime, Store, StoreError, Time};
+use millrace_wire::nfs4::{
+    Attributes, Bitmap, MaskedMode, OperationStatus, SetattrOperation, SetattrReply,
+    SettableAttributes, TimeToSet,
+};
+
+use super::attributes::{SETTABLE, check_set};
+use super::compound::CompoundRun;
+use super::decimal;
+use super::seam::{IoKind, StateSeam};
+use super::status;
+use crate::access::ExportedObject;
+use crate::store_times::StoreClass;
+
+/// All bits of a mode.
+const MODE_BITS: u32 = 0o7777;
+
+/// How often a change of some bits of the mode begins anew when the object changes meanwhile.
+const TRIES: usize = 8;
+
+/// What to set, as the store has it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct AttributeChanges {
+    pub set: SetAttributes,
+    /// Some bits of the mode, which depend on those that are there.
+    pub masked: Option<MaskedMode>,
+    /// Which attributes that are.
+    pub mask: Bitmap,
+}
+
+impl AttributeChanges {
+    /// Reads what may be set, of which `allowed` is.
+    pub fn read(
+        attributes: &Attributes<'_>,
+        allowed: &Bitmap,
+        minor_version: u32,
+    ) -> Result<Self, OperationStatus> {
+        check_set(&attributes.mask, allowed, minor_version)?;
+        let values = SettableAttributes::decode(attributes).map_err(|_| OperationStatus::BadXdr)?;
+        let modes = [
+            values.mode,
+            values.masked_mode.map(|mode| mode.value | mode.mask),
+        ];
+        let is_wide = modes.iter().flatten().any(|mode| mode & !MODE_BITS != 0);
+        if is_wide || (values.mode.is_some() && values.masked_mode.is_some()) {
+            return Err(OperationStatus::Invalid);
+        }
+        let number = |text: Option<&[u8]>| match text.map(decimal::parse) {
+            Some(None) => Err(OperationStatus::BadOwner),
+            known => Ok(known.flatten()),
+        };
+        Ok(Self {
+            set: SetAttributes {
+                mode: values.mode,
+                uid: number(values.owner)?,
+                gid: number(values.group)?,
+                size: values.size,
+                accessed: time(values.accessed)?,
+                modified: time(values.modified)?,
+            },
+            masked: values.masked_mode,
+            mask: attributes.mask,
+        })
+    }
+
+    /// The changes to a new object.
+    pub fn of_new(&self) -> SetAttributes {
+        let masked = self.masked.map(|mode| mode.value & mode.mask);
+        SetAttributes {
+            mode: self.set.mode.or(masked),
+            ..self.set
+        }
+    }
+}
+
+fn time(set: Option<TimeToSet>) -> Result<SetTime, OperationStatus> {
+    Ok(match set {
+        None => SetTime::Keep,
+        Some(TimeToSet::Server) => SetTime::Now,
+        Some(TimeToSet::Client(time)) if time.nanoseconds > 999_999_999 => {
+            return Err(OperationStatus::Invalid);
+        }
+        // Stores have no times before 1970.
+        Some(TimeToSet::Client(time)) => SetTime::To(Time {
+            seconds: u64::try_from(time.seconds).map_err(|_| OperationStatus::Invalid)?,
+            nanoseconds: time.nanoseconds,
+        }),
+    })
+}
+
+impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
+    /// SETATTR.
+    pub async fn set_attributes(&self, arguments: &SetattrOperation<'_>) -> SetattrReply {
+        match self.try_set_attributes(arguments).await {
+            Ok(set) => SetattrReply {
+                status: OperationStatus::Ok,
+                set,
+            },
+            Err(status) => SetattrReply {
+                status,
+                set: Bitmap::EMPTY,
+            },
+        }
+    }
+
+    async fn try_set_attributes(
+        &self,
+        arguments: &SetattrOperation<'_>,
+    ) -> Result<Bitmap, OperationStatus> {
+        let minor_version = self.origin.minor_version;
+        let changes = AttributeChanges::read(&arguments.attributes, &SETTABLE, minor_version)?;
+        let object = self.writable()?;
+        let state = self.stateid(arguments.state)?;
+        let kind = match changes.set.size {
+            Some(_) => IoKind::Resize,
+            None => IoKind::SetAttributes,
+        };
+        let _guard = self.begin_io(object, state, kind).await?;
+        let set = self.apply(object, &changes).await;
+        match set {
+            Ok(()) => Ok(changes.mask),
+            // A size is for files only.
+            Err(StoreError::IsDirectory | StoreError::Invalid) if changes.set.size.is_some() => {
+                Err(self.no_file(object, OperationStatus::Invalid).await)
+            }
+            Err(error) => Err(status::status(error)),
+        }
+    }
+
+    /// Why an object is no regular file; `otherwise` if it is one.
+    pub async fn no_file(
+        &self,
+        object: &ExportedObject<'c, S>,
+        otherwise: OperationStatus,
+    ) -> OperationStatus {
+        match object.view().attributes(object.handle).await {
+            Ok(found) => match status::no_file(found.kind) {
+                OperationStatus::Ok => otherwise,
+                status => status,
+            },
+            Err(error) => status::status(error),
+        }
+    }
+
+    /// Makes changes of attributes: all of them or none.
+    pub async fn apply(
+        &self,
+        object: &ExportedObject<'c, S>,
+        changes: &AttributeChanges,
+    ) -> Result<(), StoreError> {
+        let store = self.store(object, StoreClass::Metadata);
+        let (caller, handle) = (&object.caller, object.handle);
+        let Some(masked) = changes.masked else {
+            let done = store.set_attributes(caller, handle, &changes.set, None);
+            return done.await.result;
+        };
+        let mut set = changes.set;
+        for _ in 0..TRIES {
+            let found = store.attributes(handle).await?;
+            set.mode = Some((found.mode & !masked.mask) | (masked.value & masked.mask));
+            let guard = Some(found.changed);
+            let done = store.set_attributes(caller, handle, &set, guard).await;
+            if done.result != Err(StoreError::NotSync) {
+                return done.result;
+            }
+        }
+        Err(StoreError::Delay)
+    }
+
+    /// Checks a stateid for an operation on the data or the attributes of an object, which goes on
+    /// until the guard is dropped.
+    pub async fn begin_io(
+        &self,
+        object: &ExportedObject<'c, S>,
+        state: millrace_wire::nfs4::StateId,
+        kind: IoKind,
+    ) -> Result<H::IoGuard, OperationStatus> {
+        let session = self.session.as_ref();
+        let session = session.ok_or(OperationStatus::OperationNotInSession)?;
+        let file = Self::identity(object);
+        self.seam
+            .begin_io(&session.compound, &file, state, kind)
+            .await
+    }
+}

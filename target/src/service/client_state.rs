@@ -1,0 +1,147 @@
+//! The state of NFS version 4's clients in the service: the first reactor keeps it, others ask it
+//! by message.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::io::{self, Read};
+use std::rc::Rc;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use millrace_admin::config::Nfs4;
+use millrace_reactor::{Clock, ReactorHandle, SendError};
+
+use super::worker::ReactorMessage;
+use crate::nfs4::{ClientState, ServerIdentity};
+use crate::state::{
+    HomeAnswer, HomeLink, HomeOutbox, HomeRequest, SessionDirectory, StateConfig, StateHome,
+};
+
+/// The reactor that keeps the state.
+const HOME: usize = 0;
+
+/// How often leases are looked at.
+const LEASE_SCAN: Duration = Duration::from_secs(1);
+
+/// What all reactors have in common.
+#[derive(Clone, Debug)]
+pub struct SharedClientState {
+    config: StateConfig,
+    identity: ServerIdentity,
+    minor_versions: Vec<u32>,
+    epoch: Instant,
+    /// Set by the first reactor, which is built before the others.
+    sessions: Arc<OnceLock<Arc<SessionDirectory>>>,
+}
+
+impl SharedClientState {
+    /// State for so many reactors, which nobody keeps yet.
+    ///
+    /// # Errors
+    /// The system gives no random bytes.
+    pub fn new(reactors: usize, settings: &Nfs4, identity: [u8; 16]) -> io::Result<Self> {
+        let mut start = [0; 16];
+        std::fs::File::open("/dev/urandom")?.read_exact(&mut start)?;
+        Ok(Self {
+            config: StateConfig {
+                start,
+                reactors,
+                lease: settings.lease,
+                ..StateConfig::default()
+            },
+            identity: ServerIdentity(identity),
+            minor_versions: settings.minor_versions.clone(),
+            epoch: Instant::now(),
+            sessions: Arc::default(),
+        })
+    }
+
+    /// The state as one reactor asks for it. The first one keeps it.
+    #[must_use]
+    pub fn of_reactor(&self, reactor: usize, clock: &Clock) -> (ClientState, HomePost) {
+        let times = (self.epoch, clock.clone());
+        let outbox = HomeOutbox::default();
+        let link = if reactor == HOME {
+            let home = StateHome::new(self.config.clone());
+            let _ = self.sessions.set(home.sessions());
+            HomeLink::here(Rc::new(RefCell::new(home)), reactor, times)
+        } else {
+            HomeLink::elsewhere(Rc::clone(&outbox), reactor, times)
+        };
+        let sessions = self.sessions.get().cloned();
+        let sessions = sessions.expect("the first reactor is built first");
+        let (identity, lease) = (self.identity.clone(), self.config.lease);
+        let post = HomePost {
+            outbox,
+            answers: VecDeque::new(),
+            scanned: self.epoch,
+        };
+        let versions = self.minor_versions.clone();
+        (
+            ClientState::new(link, sessions, identity, lease, versions),
+            post,
+        )
+    }
+}
+
+/// Questions and answers of a reactor that are on their way.
+#[derive(Debug)]
+pub struct HomePost {
+    outbox: HomeOutbox,
+    answers: VecDeque<(usize, HomeAnswer)>,
+    scanned: Instant,
+}
+
+impl HomePost {
+    /// Answers a question of another reactor.
+    pub fn serve(&mut self, state: &ClientState, request: HomeRequest) {
+        let from = request.from;
+        let answer = state.link().serve(request);
+        self.answers.extend(answer.map(|answer| (from, answer)));
+    }
+
+    /// Sends what is to be sent; what finds a full mailbox stays for a later turn.
+    pub fn send(&mut self, peers: &[ReactorHandle<ReactorMessage>]) {
+        let mut outbox = self.outbox.borrow_mut();
+        while let Some(request) = outbox.pop_front() {
+            let Some(home) = peers.get(HOME) else {
+                return outbox.push_front(request);
+            };
+            if let Err(SendError::Full(ReactorMessage::AskHome(request))) =
+                home.send(ReactorMessage::AskHome(request))
+            {
+                outbox.push_front(request);
+                break;
+            }
+        }
+        while let Some((peer, answer)) = self.answers.pop_front() {
+            let Some(asker) = peers.get(peer) else {
+                continue;
+            };
+            if let Err(SendError::Full(ReactorMessage::HomeAnswer(answer))) =
+                asker.send(ReactorMessage::HomeAnswer(answer))
+            {
+                self.answers.push_front((peer, answer));
+                break;
+            }
+        }
+    }
+
+    /// Whether something is to be sent.
+    pub fn is_waiting(&self) -> bool {
+        !self.answers.is_empty() || !self.outbox.borrow().is_empty()
+    }
+
+    /// Ends what has outlived its lease, from time to time, where the state is kept.
+    pub fn scan(&mut self, state: &ClientState, now: Instant) {
+        if now.saturating_duration_since(self.scanned) < LEASE_SCAN {
+            return;
+        }
+        self.scanned = now;
+        let _ = state.link().ask_here(|home, now| {
+            home.expire_clients(now);
+            // Callbacks, which would tell clients of these, are not served yet.
+            while home.take_event(now).is_some() {}
+        });
+    }
+}

@@ -1,0 +1,398 @@
+//! Clients: who they are, and how they come and go (RFC 8881 section 18.35).
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::time::Duration;
+
+use super::create_session::SessionGrant;
+use super::home::{StateEvent, StateHome};
+use super::table::IndexedTable;
+use super::{SessionId, StateError};
+
+/// A client, as sessions and state refer to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ClientId(pub u64);
+
+/// What EXCHANGE_ID returns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExchangeOutcome {
+    /// The client.
+    pub client_id: ClientId,
+    /// The sequence number of its next CREATE_SESSION.
+    pub sequence_id: u32,
+    /// Whether a session has confirmed it.
+    pub confirmed: bool,
+}
+
+/// A record of a client.
+#[derive(Debug)]
+pub(super) struct LeasedClient {
+    pub id: ClientId,
+    pub owner: Box<[u8]>,
+    pub verifier: [u8; 8],
+    pub principal: Box<[u8]>,
+    pub is_confirmed: bool,
+    /// When its lease began: it was made or confirmed.
+    pub lease_began: Duration,
+    /// Sequence number of the last CREATE_SESSION.
+    pub sequence: u32,
+    /// What that returned.
+    pub created: Result<SessionGrant, StateError>,
+    pub sessions: Vec<ClientSession>,
+    pub reclaim_complete: bool,
+    /// State by index, revoked one included.
+    pub states: HashSet<u32>,
+    /// State revoked with an expired lease.
+    pub expired_states: usize,
+    /// State revoked by an administrator.
+    pub admin_revoked_states: usize,
+    /// Locked ranges.
+    pub ranges: usize,
+}
+
+/// A session of a client as its home knows it.
+#[derive(Debug)]
+pub(super) struct ClientSession {
+    pub id: SessionId,
+    /// When its end was asked for first, while requests were executed.
+    pub draining: Option<Duration>,
+}
+
+/// The records of an owner: one that is confirmed, one that is not.
+#[derive(Debug, Default)]
+struct OwnerRecords {
+    confirmed: Option<u32>,
+    unconfirmed: Option<u32>,
+}
+
+/// All clients.
+#[derive(Debug)]
+pub(super) struct ClientTables {
+    /// The random half of client IDs.
+    start: u32,
+    serial: u32,
+    records: IndexedTable<LeasedClient>,
+    by_id: HashMap<ClientId, u32>,
+    by_owner: HashMap<Box<[u8]>, OwnerRecords>,
+    /// Unconfirmed records, the oldest first.
+    unconfirmed: BTreeSet<(ClientId, u32)>,
+}
+
+impl ClientTables {
+    pub fn new(start: [u8; 16]) -> Self {
+        let [.., a, b, c, d] = start;
+        Self {
+            start: u32::from_be_bytes([a, b, c, d]),
+            serial: 0,
+            records: IndexedTable::default(),
+            by_id: HashMap::new(),
+            by_owner: HashMap::new(),
+            unconfirmed: BTreeSet::new(),
+        }
+    }
+
+    pub fn len(&self) -> usize {
+        self.records.len()
+    }
+
+    pub fn get(&self, index: u32) -> Option<&LeasedClient> {
+        self.records.get(index)
+    }
+
+    pub fn get_mut(&mut self, index: u32) -> Option<&mut LeasedClient> {
+        self.records.get_mut(index)
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (u32, &LeasedClient)> {
+        self.records.iter()
+    }
+
+    pub fn find(&self, id: ClientId) -> Option<u32> {
+        self.by_id.get(&id).copied()
+    }
+
+    /// The confirmed record of an owner.
+    pub fn confirmed(&self, owner: &[u8]) -> Option<u32> {
+        self.by_owner.get(owner)?.confirmed
+    }
+
+    /// The unconfirmed record of an owner.
+    pub fn unconfirmed(&self, owner: &[u8]) -> Option<u32> {
+        self.by_owner.get(owner)?.unconfirmed
+    }
+
+    /// The oldest unconfirmed record, and how many there are.
+    fn oldest_unconfirmed(&self) -> Option<(u32, usize)> {
+        let (_, index) = self.unconfirmed.first()?;
+        Some((*index, self.unconfirmed.len()))
+    }
+
+    fn new_id(&mut self) -> ClientId {
+        loop {
+            self.serial = self.serial.wrapping_add(1);
+            let id = ClientId(u64::from(self.start) << 32 | u64::from(self.serial));
+            if !self.by_id.contains_key(&id) {
+                return id;
+            }
+        }
+    }
+
+    fn add(&mut self, owner: &[u8], verifier: [u8; 8], principal: &[u8], now: Duration) -> u32 {
+        let id = self.new_id();
+        let index = self.records.insert(LeasedClient {
+            id,
+            owner: owner.into(),
+            verifier,
+            principal: principal.into(),
+            is_confirmed: false,
+            lease_began: now,
+            sequence: 0,
+            created: Err(StateError::SeqMisordered),
+            sessions: Vec::new(),
+            reclaim_complete: false,
+            states: HashSet::new(),
+            expired_states: 0,
+            admin_revoked_states: 0,
+            ranges: 0,
+        });
+        self.by_id.insert(id, index);
+        self.unconfirmed.insert((id, index));
+        let records = self.by_owner.entry(owner.into()).or_default();
+        records.unconfirmed = Some(index);
+        index
+    }
+
+    /// Makes a record the confirmed one of its owner. There is no other.
+    pub fn confirm(&mut self, index: u32, now: Duration) {
+        let Some(client) = self.records.get_mut(index) else {
+            return;
+        };
+        client.is_confirmed = true;
+        self.unconfirmed.remove(&(client.id, index));
+        client.lease_began = now;
+        if let Some(records) = self.by_owner.get_mut(&client.owner) {
+            records.unconfirmed = None;
+            records.confirmed = Some(index);
+        }
+    }
+
+    fn remove(&mut self, index: u32) -> Option<LeasedClient> {
+        let client = self.records.remove(index)?;
+        self.by_id.remove(&client.id);
+        self.unconfirmed.remove(&(client.id, index));
+        if let Some(records) = self.by_owner.get_mut(&client.owner) {
+            for record in [&mut records.confirmed, &mut records.unconfirmed] {
+                if *record == Some(index) {
+                    *record = None;
+                }
+            }
+            if records.confirmed.is_none() && records.unconfirmed.is_none() {
+                self.by_owner.remove(&client.owner);
+            }
+        }
+        Some(client)
+    }
+}
+
+impl StateHome {
+    /// Finds or makes the record of a client owner.
+    ///
+    /// # Errors
+    /// [`StateError::ClidInuse`], and with `update` [`StateError::NoEnt`],
+    /// [`StateError::NotSame`], [`StateError::Perm`]. [`StateError::Delay`] if there are too many
+    /// clients.
+    pub fn exchange_id(
+        &mut self,
+        owner: &[u8],
+        verifier: [u8; 8],
+        principal: &[u8],
+        update: bool,
+        now: Duration,
+    ) -> Result<ExchangeOutcome, StateError> {
+        let confirmed = self.clients.confirmed(owner);
+        if let Some((index, client)) =
+            confirmed.and_then(|index| Some((index, self.clients.get(index)?)))
+        {
+            let is_same = client.verifier == verifier;
+            let by_same = *client.principal == *principal;
+            match (update, is_same, by_same) {
+                (true, false, _) => return Err(StateError::NotSame),
+                (true, true, false) => return Err(StateError::Perm),
+                (_, true, true) => return Ok(client.exchanged()),
+                // A restart of the client: its old record lives until the new one is confirmed.
+                (false, false, true) => {}
+                (false, _, false) => {
+                    if !client.states.is_empty() && !self.is_expired(index, now) {
+                        return Err(StateError::ClidInuse);
+                    }
+                    self.remove_client(index);
+                }
+            }
+        } else if update {
+            return Err(StateError::NoEnt);
+        }
+        if let Some(index) = self.clients.unconfirmed(owner) {
+            self.remove_client(index);
+        }
+        if !self.make_room_for_client(now) {
+            return Err(StateError::Delay);
+        }
+        let index = self.clients.add(owner, verifier, principal, now);
+        let client = self.clients.get(index);
+        Ok(client.expect("it was added").exchanged())
+    }
+
+    /// Removes a client that has neither sessions nor state.
+    ///
+    /// # Errors
+    /// [`StateError::StaleClientid`], [`StateError::ClientidBusy`].
+    pub fn destroy_client(&mut self, client: ClientId, now: Duration) -> Result<(), StateError> {
+        let index = self.live_record(client, now)?;
+        let known = self.clients.get(index).ok_or(StateError::StaleClientid)?;
+        let is_used = !known.sessions.is_empty() || !known.states.is_empty();
+        if is_used && !self.is_expired(index, now) {
+            return Err(StateError::ClientidBusy);
+        }
+        self.remove_client(index);
+        Ok(())
+    }
+
+    /// Notes that a client reclaims nothing any more.
+    ///
+    /// # Errors
+    /// [`StateError::CompleteAlready`] the second time, [`StateError::BadSession`] if the client is
+    /// gone.
+    pub fn reclaim_complete(&mut self, client: ClientId, _now: Duration) -> Result<(), StateError> {
+        let index = self.clients.find(client).ok_or(StateError::BadSession)?;
+        match self.clients.get_mut(index) {
+            Some(known) if known.reclaim_complete => Err(StateError::CompleteAlready),
+            Some(known) => {
+                known.reclaim_complete = true;
+                Ok(())
+            }
+            None => Err(StateError::BadSession),
+        }
+    }
+
+    /// Clients, confirmed or not.
+    #[must_use]
+    pub fn client_count(&self) -> usize {
+        self.clients.len()
+    }
+
+    /// Whether the lease of a client has run out.
+    pub(super) fn is_expired(&self, index: u32, now: Duration) -> bool {
+        now > self.lease_end(index)
+    }
+
+    /// When the lease of a client runs out, if nothing renews it.
+    pub(super) fn lease_end(&self, index: u32) -> Duration {
+        let began = self.clients.get(index).map(|client| client.lease_began);
+        let renewed = self.leases.latest(index);
+        began.unwrap_or_default().max(renewed) + self.config.lease
+    }
+
+    /// The record of a client ID, unless it was never confirmed and its time is over.
+    pub(super) fn live_record(&mut self, id: ClientId, now: Duration) -> Result<u32, StateError> {
+        let index = self.clients.find(id).ok_or(StateError::StaleClientid)?;
+        let unconfirmed = self.clients.get(index).filter(|one| !one.is_confirmed);
+        if unconfirmed.is_some() && self.is_expired(index, now) {
+            self.remove_client(index);
+            return Err(StateError::StaleClientid);
+        }
+        Ok(index)
+    }
+
+    /// Removes clients that are past their time: unconfirmed ones after a lease, others when the
+    /// courtesy is over too. To be called about once a second.
+    pub fn expire_clients(&mut self, now: Duration) {
+        let courtesy = self.config.courtesy;
+        let clients = self.clients.iter();
+        let over = clients.filter(|(index, client)| {
+            let courtesy = if client.is_confirmed {
+                courtesy
+            } else {
+                Duration::ZERO
+            };
+            now > self.lease_end(*index).saturating_add(courtesy)
+        });
+        let over: Vec<u32> = over.map(|(index, _)| index).collect();
+        for index in over {
+            self.remove_client(index);
+        }
+    }
+
+    /// Makes room for another client. If need be an unconfirmed one goes, when its time is over or
+    /// when such clients fill half of the table: one that is about to confirm does so at once.
+    /// Otherwise the one goes whose lease ran out first.
+    fn make_room_for_client(&mut self, now: Duration) -> bool {
+        let most = self.config.clients as usize;
+        if self.clients.len() < most {
+            return true;
+        }
+        if let Some((oldest, count)) = self.clients.oldest_unconfirmed()
+            && (self.is_expired(oldest, now) || count > most / 2)
+        {
+            self.remove_client(oldest);
+            return true;
+        }
+        self.remove_courteous(now, |_| true)
+    }
+
+    /// Removes the client whose lease ran out first among some; returns whether there was one.
+    pub(super) fn remove_courteous(
+        &mut self,
+        now: Duration,
+        among: impl Fn(&LeasedClient) -> bool,
+    ) -> bool {
+        if now <= self.earliest_lease_end {
+            return false;
+        }
+        let clients = self.clients.iter();
+        let ends = clients.map(|(index, client)| (self.lease_end(index), index, among(client)));
+        let (mut earliest, mut found) = (Duration::MAX, None::<(Duration, u32)>);
+        for (end, index, is_among) in ends {
+            earliest = earliest.min(end);
+            let is_over = is_among && now > end;
+            if is_over && found.is_none_or(|(first, _)| end < first) {
+                found = Some((end, index));
+            }
+        }
+        self.earliest_lease_end = earliest;
+        let Some((_, index)) = found else {
+            return false;
+        };
+        self.remove_client(index);
+        true
+    }
+
+    /// Removes a client with its sessions and all its state.
+    pub(super) fn remove_client(&mut self, index: u32) {
+        let Some(client) = self.clients.get_mut(index) else {
+            return;
+        };
+        let states: Vec<u32> = client.states.iter().copied().collect();
+        let sessions: Vec<SessionId> = client.sessions.iter().map(|one| one.id).collect();
+        for session in sessions {
+            self.end_session(index, session);
+        }
+        for state in states {
+            self.remove_state(state);
+        }
+        if let Some(client) = self.clients.remove(index)
+            && client.is_confirmed
+        {
+            let client = client.id;
+            self.events.push_back(StateEvent::ClientRemoved { client });
+        }
+    }
+}
+
+impl LeasedClient {
+    fn exchanged(&self) -> ExchangeOutcome {
+        ExchangeOutcome {
+            client_id: self.id,
+            sequence_id: self.sequence.wrapping_add(1),
+            confirmed: self.is_confirmed,
+        }
+    }
+}

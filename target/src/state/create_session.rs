@@ -1,0 +1,213 @@
+//! How sessions begin and end (RFC 8881 sections 18.36 and 18.37).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::clients::{ClientId, ClientSession};
+use super::home::{StateEvent, StateHome};
+use super::session::{ChannelLimits, Session};
+use super::{SessionId, StateError};
+
+/// What CREATE_SESSION asks for.
+#[derive(Clone, Copy, Debug)]
+pub struct SessionRequest<'a> {
+    /// The client.
+    pub client: ClientId,
+    /// Sequence number of the client ID.
+    pub sequence: u32,
+    /// Who calls.
+    pub principal: &'a [u8],
+    /// Limits wanted for the fore channel.
+    pub fore: ChannelLimits,
+    /// Limits wanted for the backchannel.
+    pub back: ChannelLimits,
+    /// Whether the connection is to carry callbacks, and can.
+    pub backchannel: bool,
+    /// Program number of callbacks.
+    pub callback_program: u32,
+    /// What else is wrong with the arguments. It is the outcome of a new request, and kept for
+    /// retries like others.
+    pub fault: Option<&'a StateError>,
+}
+
+/// What CREATE_SESSION returns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SessionGrant {
+    /// The session.
+    pub session: SessionId,
+    /// Sequence number of the request.
+    pub sequence: u32,
+    /// Limits of the fore channel.
+    pub fore: ChannelLimits,
+    /// Limits of the backchannel.
+    pub back: ChannelLimits,
+    /// Whether the connection carries callbacks.
+    pub backchannel: bool,
+}
+
+impl StateHome {
+    /// Makes a session, and with the first one confirms the client. A retry gets what the original
+    /// got.
+    ///
+    /// # Errors
+    /// [`StateError::StaleClientid`], [`StateError::SeqMisordered`], [`StateError::ClidInuse`],
+    /// [`StateError::TooSmall`], [`StateError::NoSpc`].
+    pub fn create_session(
+        &mut self,
+        request: &SessionRequest<'_>,
+        now: Duration,
+    ) -> Result<SessionGrant, StateError> {
+        let index = self.live_record(request.client, now)?;
+        let client = self.clients.get(index).ok_or(StateError::StaleClientid)?;
+        if request.sequence == client.sequence {
+            return client.created.clone();
+        }
+        if request.sequence != client.sequence.wrapping_add(1) {
+            return Err(StateError::SeqMisordered);
+        }
+        if !client.is_confirmed && *client.principal != *request.principal {
+            // Not kept: the client's own request is still to come.
+            return Err(StateError::ClidInuse);
+        }
+        let created = self.make_session(index, request, now);
+        if let Some(client) = self.clients.get_mut(index) {
+            client.sequence = request.sequence;
+            client.created.clone_from(&created);
+        }
+        created
+    }
+
+    fn make_session(
+        &mut self,
+        index: u32,
+        request: &SessionRequest<'_>,
+        now: Duration,
+    ) -> Result<SessionGrant, StateError> {
+        if let Some(fault) = request.fault {
+            return Err(fault.clone());
+        }
+        let fore = self.fore_limits(&request.fore)?;
+        let back = self.back_limits(&request.back)?;
+        let client = self.clients.get(index).ok_or(StateError::StaleClientid)?;
+        if client.sessions.len() >= self.config.sessions_per_client {
+            return Err(StateError::NoSpc);
+        }
+        let is_first = !client.is_confirmed;
+        let id = client.id;
+        let superseded = self.clients.confirmed(&client.owner);
+        let superseded = superseded.filter(|_| is_first);
+        // The sessions of a record that this one replaces go with it.
+        let leaves_room = |old| {
+            !self
+                .clients
+                .get(old)
+                .is_none_or(|old| old.sessions.is_empty())
+        };
+        let has_room = !self.free_sessions.is_empty()
+            || superseded.is_some_and(leaves_room)
+            || self.remove_courteous(now, |one| one.id != id && !one.sessions.is_empty());
+        if !has_room {
+            return Err(StateError::NoSpc);
+        }
+        // Nothing fails from here on.
+        if let Some(old) = superseded {
+            self.remove_client(old);
+        }
+        if is_first {
+            self.clients.confirm(index, now);
+        }
+        let place = self.free_sessions.pop().ok_or(StateError::NoSpc)?;
+        self.session_serial = self.session_serial.wrapping_add(1);
+        let check = self.session_check(place, self.session_serial);
+        let id = SessionId::new(place, self.session_serial, check);
+        self.sessions.publish(Arc::new(Session::new(
+            id,
+            (request.client, index),
+            [fore, back],
+            request.callback_program,
+            self.leases.clone(),
+        )));
+        if let Some(client) = self.clients.get_mut(index) {
+            client.sessions.push(ClientSession { id, draining: None });
+        }
+        self.publish_conditions(index);
+        Ok(SessionGrant {
+            session: id,
+            sequence: request.sequence,
+            fore,
+            back,
+            backchannel: request.backchannel,
+        })
+    }
+
+    fn fore_limits(&self, asked: &ChannelLimits) -> Result<ChannelLimits, StateError> {
+        let (most, least) = (&self.config.fore_most, &self.config.fore_least);
+        let limits = ChannelLimits {
+            request_size: asked.request_size.min(most.request_size),
+            response_size: asked.response_size.min(most.response_size),
+            cached_size: asked.cached_size.min(most.cached_size),
+            operations: asked.operations.min(most.operations),
+            requests: asked.requests.min(most.requests),
+        };
+        let fits = limits.fits(least) && limits.requests > 0;
+        fits.then_some(limits).ok_or(StateError::TooSmall)
+    }
+
+    fn back_limits(&self, asked: &ChannelLimits) -> Result<ChannelLimits, StateError> {
+        let fits = asked.fits(&self.config.back_least);
+        fits.then_some(*asked).ok_or(StateError::TooSmall)
+    }
+
+    /// Ends a session. `own` is the slot of the request that asks for it, if it is one of that
+    /// session.
+    ///
+    /// # Errors
+    /// [`StateError::BadSession`]; [`StateError::Delay`] while other requests of the session are
+    /// executed, for some time.
+    pub fn destroy_session(
+        &mut self,
+        session: SessionId,
+        own: Option<u32>,
+        now: Duration,
+    ) -> Result<(), StateError> {
+        let shared = self.sessions.find(session)?.share();
+        let client = self.clients.find(shared.client());
+        let index = client.ok_or(StateError::BadSession)?;
+        if shared.is_executing(own) {
+            let client = self.clients.get_mut(index);
+            let mut sessions = client.into_iter().flat_map(|client| &mut client.sessions);
+            let known = sessions.find(|known| known.id == session);
+            let known = known.ok_or(StateError::BadSession)?;
+            let since = *known.draining.get_or_insert(now);
+            if now < since + self.config.drain {
+                return Err(StateError::Delay);
+            }
+        }
+        self.end_session(index, session);
+        Ok(())
+    }
+
+    /// Ends a session of a client at once.
+    pub(super) fn end_session(&mut self, index: u32, session: SessionId) {
+        if let Ok(found) = self.sessions.find(session) {
+            found.end();
+            self.sessions.withdraw(session);
+            self.free_sessions
+                .extend(u32::try_from(session.index()).ok());
+        }
+        if let Some(client) = self.clients.get_mut(index) {
+            client.sessions.retain(|known| known.id != session);
+        }
+        self.events.push_back(StateEvent::SessionEnded { session });
+    }
+}
+
+impl ChannelLimits {
+    /// Whether all that has a lower limit reaches it.
+    fn fits(&self, least: &Self) -> bool {
+        self.request_size >= least.request_size
+            && self.response_size >= least.response_size
+            && self.operations >= least.operations
+            && self.requests >= least.requests
+    }
+}

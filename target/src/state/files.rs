@@ -1,0 +1,91 @@
+//! Files that have state.
+
+use std::collections::HashMap;
+
+use millrace_store::Handle;
+
+use super::ranges::LockedRanges;
+use super::share::ShareCounts;
+use super::table::IndexedTable;
+use super::waiters::LockWaiter;
+
+/// A file: an export and an object of its store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FileKey {
+    /// The export.
+    pub export: u64,
+    /// The object.
+    pub object: Handle,
+}
+
+/// A file that has state.
+#[derive(Debug)]
+pub(super) struct StatefulFile {
+    pub key: FileKey,
+    /// Pieces of state that refer to it, revoked ones included.
+    uses: usize,
+    /// Its opens.
+    pub opens: Vec<u32>,
+    pub shares: ShareCounts,
+    /// Its byte-range locks.
+    pub ranges: LockedRanges,
+    /// Requests for locks that were denied and wait, in their order.
+    pub waiters: Vec<LockWaiter>,
+}
+
+/// All files that have state.
+#[derive(Debug, Default)]
+pub(super) struct FileTable {
+    files: IndexedTable<StatefulFile>,
+    by_key: HashMap<FileKey, u32>,
+}
+
+impl FileTable {
+    pub fn find(&self, key: &FileKey) -> Option<u32> {
+        self.by_key.get(key).copied()
+    }
+
+    pub fn get(&self, file: u32) -> Option<&StatefulFile> {
+        self.files.get(file)
+    }
+
+    pub fn get_mut(&mut self, file: u32) -> Option<&mut StatefulFile> {
+        self.files.get_mut(file)
+    }
+
+    /// The file with a key, with one use more.
+    pub fn acquire(&mut self, key: FileKey) -> u32 {
+        let files = &mut self.files;
+        let index = *self.by_key.entry(key).or_insert_with(|| {
+            files.insert(StatefulFile {
+                key,
+                uses: 0,
+                opens: Vec::new(),
+                shares: ShareCounts::default(),
+                ranges: LockedRanges::default(),
+                waiters: Vec::new(),
+            })
+        });
+        self.share(index);
+        index
+    }
+
+    /// Counts one use more of a file.
+    pub fn share(&mut self, index: u32) {
+        if let Some(file) = self.files.get_mut(index) {
+            file.uses += 1;
+        }
+    }
+
+    /// Takes one use away, and the file with the last one.
+    pub fn release(&mut self, index: u32) {
+        let Some(file) = self.files.get_mut(index) else {
+            return;
+        };
+        file.uses -= 1;
+        if file.uses == 0 {
+            self.by_key.remove(&file.key);
+            self.files.remove(index);
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! The owner of all state, its limits and what it tells others.
+
+use std::collections::{HashMap, VecDeque};
+use std::hash::Hasher;
+use std::sync::Arc;
+use std::time::Duration;
+
+use siphasher::sip::SipHasher24;
+
+use super::clients::ClientTables;
+use super::files::{FileKey, FileTable};
+use super::lease::LeaseCells;
+use super::owners::OwnerTable;
+use super::session::{ChannelLimits, SessionDirectory};
+use super::stateid::{Revocation, StateTable, Stateid};
+use super::{ClientId, SessionId};
+
+/// Limits and times of a [`StateHome`].
+#[derive(Clone, Debug)]
+pub struct StateConfig {
+    /// Random bytes of this start of the server.
+    pub start: [u8; 16],
+    /// Reactors that receive requests.
+    pub reactors: usize,
+    /// How long a client may be silent.
+    pub lease: Duration,
+    /// How long state of a silent client is kept beyond its lease while nothing needs it gone.
+    pub courtesy: Duration,
+    /// How long the end of a session waits for its requests.
+    pub drain: Duration,
+    /// Most clients, confirmed or not.
+    pub clients: u32,
+    /// Most sessions.
+    pub sessions: u32,
+    /// Most sessions of a client.
+    pub sessions_per_client: usize,
+    /// Most opens and lock states.
+    pub states: usize,
+    /// Most opens and lock states of a client.
+    pub states_per_client: usize,
+    /// Most opens of a file.
+    pub opens_per_file: usize,
+    /// Most locked ranges of a file.
+    pub ranges_per_file: usize,
+    /// Most locked ranges of a client.
+    pub ranges_per_client: usize,
+    /// Most denied requests for locks that a file remembers.
+    pub waiters_per_file: usize,
+    /// Upper limits of fore channels.
+    pub fore_most: ChannelLimits,
+    /// Lower limits of fore channels, in which a SEQUENCE and its reply fit.
+    pub fore_least: ChannelLimits,
+    /// Lower limits of backchannels, in which a recall and its reply fit.
+    pub back_least: ChannelLimits,
+}
+
+impl Default for StateConfig {
+    fn default() -> Self {
+        let limits = |size, cached_size, operations, requests| ChannelLimits {
+            request_size: size,
+            response_size: size,
+            cached_size,
+            operations,
+            requests,
+        };
+        Self {
+            start: [0; 16],
+            reactors: 1,
+            lease: Duration::from_secs(90),
+            courtesy: Duration::from_secs(24 * 60 * 60),
+            drain: Duration::from_secs(5),
+            clients: 10_000,
+            sessions: 16_384,
+            sessions_per_client: 64,
+            states: 1 << 20,
+            states_per_client: 1 << 17,
+            opens_per_file: 1 << 14,
+            ranges_per_file: 1 << 14,
+            ranges_per_client: 1 << 16,
+            waiters_per_file: 1 << 10,
+            // 1 MiB of data and what stands around it.
+            fore_most: limits((1 << 20) + 4096, 8192, 64, 64),
+            fore_least: limits(256, 0, 1, 1),
+            back_least: limits(512, 0, 2, 1),
+        }
+    }
+}
+
+/// Something that others have to act on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StateEvent {
+    /// State was taken away. I/O that was let through with it has to end before what it blocked
+    /// is granted.
+    Revoked {
+        /// The client.
+        client: ClientId,
+        /// The state.
+        stateid: Stateid,
+        /// The file.
+        file: FileKey,
+        /// Why.
+        reason: Revocation,
+    },
+    /// A lock that was denied can be had now. It is not held for the owner.
+    LockAvailable {
+        /// The client.
+        client: ClientId,
+        /// The file.
+        file: FileKey,
+        /// The lock owner.
+        owner: Arc<[u8]>,
+    },
+    /// A session has ended.
+    SessionEnded {
+        /// The session.
+        session: SessionId,
+    },
+    /// A client and all its state are gone.
+    ClientRemoved {
+        /// The client.
+        client: ClientId,
+    },
+}
+
+/// The owner of clients, sessions, opens and locks.
+///
+/// It lives on one reactor, and others send it messages. Every operation takes the monotonic time
+/// at which it happens.
+///
+/// Not part of it yet:
+/// - Grace periods: every reclaim is refused. [`reclaim_complete`](Self::reclaim_complete) is where
+///   they end for a client, and [`open`](Self::open) and [`lock`](Self::lock) ask whether they have.
+/// - Durable records: a client gets its record when it gets its first state, and loses it before
+///   [`StateEvent::Revoked`] is acted on.
+/// - State protection: a record keeps the principal only.
+/// - Delegations: another kind of state, which share reservations of files will recall.
+#[derive(Debug)]
+pub struct StateHome {
+    pub(super) config: StateConfig,
+    pub(super) clients: ClientTables,
+    pub(super) leases: Arc<LeaseCells>,
+    pub(super) sessions: Arc<SessionDirectory>,
+    /// Indexes of the directory that are free.
+    pub(super) free_sessions: Vec<u32>,
+    pub(super) session_serial: u32,
+    pub(super) states: StateTable,
+    pub(super) files: FileTable,
+    pub(super) open_owners: OwnerTable,
+    /// Opens by owner and file.
+    pub(super) opens: HashMap<(u32, u32), u32>,
+    pub(super) lock_owners: OwnerTable,
+    /// Lock states by owner and open.
+    pub(super) lock_states: HashMap<(u32, u32), u32>,
+    /// Files of which locks were freed and whose waiters were not told yet.
+    pub(super) freed: Vec<u32>,
+    /// No lease runs out before this.
+    pub(super) earliest_lease_end: Duration,
+    pub(super) events: VecDeque<StateEvent>,
+}
+
+impl StateHome {
+    /// A home without clients.
+    #[must_use]
+    pub fn new(config: StateConfig) -> Self {
+        let [a, b, ..] = config.start;
+        Self {
+            clients: ClientTables::new(config.start),
+            leases: Arc::new(LeaseCells::new(config.reactors, config.clients as usize)),
+            sessions: Arc::new(SessionDirectory::new(config.sessions)),
+            free_sessions: (0..config.sessions).rev().collect(),
+            session_serial: 0,
+            states: StateTable::new(u16::from_be_bytes([a, b])),
+            files: FileTable::default(),
+            open_owners: OwnerTable::default(),
+            opens: HashMap::new(),
+            lock_owners: OwnerTable::default(),
+            lock_states: HashMap::new(),
+            freed: Vec::new(),
+            earliest_lease_end: Duration::ZERO,
+            events: VecDeque::new(),
+            config,
+        }
+    }
+
+    /// The sessions, for all reactors.
+    #[must_use]
+    pub fn sessions(&self) -> Arc<SessionDirectory> {
+        self.sessions.clone()
+    }
+
+    /// The oldest event that was not taken yet.
+    pub fn take_event(&mut self, now: Duration) -> Option<StateEvent> {
+        self.notify_waiters(now);
+        self.events.pop_front()
+    }
+
+    /// A check that makes session identifiers hard to guess.
+    pub(super) fn session_check(&self, index: u32, serial: u32) -> u64 {
+        let mut hasher = SipHasher24::new_with_key(&self.config.start);
+        hasher.write_u32(index);
+        hasher.write_u32(serial);
+        hasher.finish()
+    }
+}

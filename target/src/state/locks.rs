@@ -1,0 +1,339 @@
+//! Byte-range locks, and stateids that are tested and freed (RFC 8881 sections 18.10 to 18.12,
+//! 18.38 and 18.48).
+
+use std::time::Duration;
+
+use super::StateError;
+use super::clients::ClientId;
+use super::files::FileKey;
+use super::home::StateHome;
+use super::ranges::{ByteRange, LockConflict, LockMode, LockedRange, LockedRanges};
+use super::share::ShareMode;
+use super::stateid::{LockRecord, Revocation, StateDetail, StateRecord, Stateid};
+use super::waiters::LockWaiter;
+
+/// Who locks.
+#[derive(Clone, Copy, Debug)]
+pub enum LockHolder<'a> {
+    /// An owner that begins with an open of its client.
+    New {
+        /// The open.
+        open: Stateid,
+        /// The lock owner.
+        owner: &'a [u8],
+    },
+    /// An owner that has a lock stateid.
+    Existing(Stateid),
+}
+
+/// What LOCK asks for.
+#[derive(Clone, Copy, Debug)]
+pub struct LockRequest<'a> {
+    /// The client.
+    pub client: ClientId,
+    /// The file.
+    pub file: FileKey,
+    /// Who locks.
+    pub holder: LockHolder<'a>,
+    /// Which bytes.
+    pub range: ByteRange,
+    /// How.
+    pub mode: LockMode,
+    /// Whether to be told when the range is free, if it is not now.
+    pub waits: bool,
+}
+
+impl StateHome {
+    /// Locks a range.
+    ///
+    /// # Errors
+    /// [`StateError::Denied`], [`StateError::OpenMode`], [`StateError::Grace`], those of stateids,
+    /// and [`StateError::NoSpc`] or [`StateError::Delay`] at limits.
+    pub fn lock(
+        &mut self,
+        request: &LockRequest<'_>,
+        now: Duration,
+    ) -> Result<Stateid, StateError> {
+        let &LockRequest {
+            client,
+            range,
+            mode,
+            ..
+        } = request;
+        let index = self.check_reclaimed(client)?;
+        let (open, known, name) = match request.holder {
+            LockHolder::New { open, owner } => {
+                let open = self.find_open(client, &request.file, &open)?;
+                let known = self.lock_owners.find(index, owner);
+                let known = known.and_then(|owner| self.lock_states.get(&(owner, open)));
+                (open, known.copied(), owner.into())
+            }
+            LockHolder::Existing(stateid) => {
+                let state = self.find_lock(client, &request.file, &stateid)?;
+                let lock = self.states.lock(state).ok_or(StateError::BadStateid)?;
+                let owner = self.lock_owners.get(lock.owner);
+                let owner = owner.ok_or(StateError::BadStateid)?;
+                (lock.open, Some(state), owner.name.clone())
+            }
+        };
+        let needed = match mode {
+            LockMode::Read => ShareMode::READ,
+            LockMode::Write => ShareMode::WRITE,
+        };
+        let opened = self.states.open(open).ok_or(StateError::BadStateid)?;
+        if !opened.access.includes(needed) {
+            return Err(StateError::OpenMode);
+        }
+        let record = self.states.get(open).ok_or(StateError::BadStateid)?;
+        let file = record.file;
+        let owner = self.lock_owners.find(index, &name);
+        if let Some(conflict) = self.live_conflict(file, (Some(index), owner), range, mode, now) {
+            let conflict = self.describe(&conflict);
+            if request.waits {
+                self.remember_waiter(
+                    file,
+                    LockWaiter {
+                        client,
+                        client_index: index,
+                        owner: name,
+                        range,
+                        mode,
+                        asked: now,
+                        is_notified: false,
+                    },
+                );
+            }
+            return Err(conflict);
+        }
+        self.check_range_limits(index, file)?;
+        if known.is_none() {
+            self.make_room_for_state(index, now)?;
+        }
+        self.revoke_conflicts(file, owner, range, mode);
+        let state = match known {
+            Some(state) => {
+                if let Some(record) = self.states.get_mut(state) {
+                    record.advance();
+                }
+                state
+            }
+            None => self.add_lock_state((client, index), &name, open, file),
+        };
+        let owner = self.states.lock(state).ok_or(StateError::BadStateid)?.owner;
+        self.change_ranges(file, index, |ranges| {
+            ranges.lock(LockedRange {
+                range,
+                mode,
+                owner,
+                state,
+            });
+        });
+        self.forget_waiter(file, client, &name, range);
+        Ok(self.states.stateid(state))
+    }
+
+    /// Whether a range could be locked. Changes nothing.
+    ///
+    /// # Errors
+    /// [`StateError::Denied`].
+    pub fn test_lock(
+        &self,
+        client: ClientId,
+        owner: &[u8],
+        file: &FileKey,
+        range: ByteRange,
+        mode: LockMode,
+        now: Duration,
+    ) -> Result<(), StateError> {
+        let index = self.check_reclaimed(client)?;
+        let Some(file) = self.files.find(file) else {
+            return Ok(());
+        };
+        let owner = self.lock_owners.find(index, owner);
+        match self.live_conflict(file, (Some(index), owner), range, mode, now) {
+            Some(conflict) => Err(self.describe(&conflict)),
+            None => Ok(()),
+        }
+    }
+
+    /// Frees what the owner of a lock stateid has in a range.
+    ///
+    /// # Errors
+    /// Those of stateids; [`StateError::NoSpc`] if a limit of ranges stands against splitting one.
+    pub fn unlock(
+        &mut self,
+        client: ClientId,
+        file: &FileKey,
+        stateid: &Stateid,
+        range: ByteRange,
+        _now: Duration,
+    ) -> Result<Stateid, StateError> {
+        let state = self.find_lock(client, file, stateid)?;
+        let owner = self.states.lock(state).ok_or(StateError::BadStateid)?.owner;
+        let record = self.states.get_mut(state).ok_or(StateError::BadStateid)?;
+        let (file, index) = (record.file, record.client_index);
+        let known = self.files.get(file).ok_or(StateError::BadStateid)?;
+        if known.ranges.would_split(owner, &range) {
+            self.check_range_limits(index, file)?;
+        }
+        if let Some(record) = self.states.get_mut(state) {
+            record.advance();
+        }
+        self.change_ranges(file, index, |ranges| ranges.unlock(owner, range));
+        Ok(self.states.stateid(state))
+    }
+
+    /// Forgets a stateid that has no locks, or that was revoked.
+    ///
+    /// # Errors
+    /// [`StateError::LocksHeld`], and those of stateids.
+    pub fn free_stateid(&mut self, client: ClientId, stateid: &Stateid) -> Result<(), StateError> {
+        let state = self.states.find(client, stateid)?;
+        let record = self.states.get(state).ok_or(StateError::BadStateid)?;
+        let is_held = match record.detail {
+            StateDetail::Revoked(_) => false,
+            StateDetail::Open(_) => true,
+            StateDetail::Lock(_) => {
+                record.check_sequence(stateid.sequence)?;
+                let file = self.files.get(record.file);
+                file.is_some_and(|file| file.ranges.has_state(state))
+            }
+        };
+        if is_held {
+            return Err(StateError::LocksHeld);
+        }
+        self.remove_state(state);
+        Ok(())
+    }
+
+    /// What each of some stateids would be answered with, whatever its kind and file.
+    #[must_use]
+    pub fn test_stateids(
+        &self,
+        client: ClientId,
+        stateids: &[Stateid],
+    ) -> Vec<Result<(), StateError>> {
+        let test = |stateid: &Stateid| {
+            let state = self.find_state(client, None, stateid)?;
+            let record = self.states.get(state).ok_or(StateError::BadStateid)?;
+            record.check_sequence(stateid.sequence)
+        };
+        stateids.iter().map(test).collect()
+    }
+
+    /// What excludes a lock, but for locks of clients whose leases have run out.
+    pub(super) fn live_conflict(
+        &self,
+        file: u32,
+        (holder, owner): (Option<u32>, Option<u32>),
+        range: ByteRange,
+        mode: LockMode,
+        now: Duration,
+    ) -> Option<LockedRange> {
+        let file = self.files.get(file)?;
+        let mut conflicts = file.ranges.conflicts(owner, range, mode);
+        let is_live = |one: &&LockedRange| {
+            let client = self.states.get(one.state).map(|lock| lock.client_index);
+            client.is_some_and(|client| Some(client) == holder || !self.is_expired(client, now))
+        };
+        conflicts.find(is_live).copied()
+    }
+
+    /// Takes away all that excludes a lock: it belongs to clients whose leases have run out.
+    fn revoke_conflicts(
+        &mut self,
+        file: u32,
+        owner: Option<u32>,
+        range: ByteRange,
+        mode: LockMode,
+    ) {
+        let Some(file) = self.files.get(file) else {
+            return;
+        };
+        let conflicts = file.ranges.conflicts(owner, range, mode);
+        let states: Vec<u32> = conflicts.map(|one| one.state).collect();
+        for state in states {
+            self.revoke_state(state, Revocation::LeaseExpired);
+        }
+    }
+
+    fn describe(&self, conflict: &LockedRange) -> StateError {
+        let record = self.states.get(conflict.state);
+        let owner = self.lock_owners.get(conflict.owner);
+        StateError::Denied(Box::new(LockConflict {
+            range: conflict.range,
+            mode: conflict.mode,
+            client: record.map_or(ClientId(0), |record| record.client),
+            owner: owner.map_or_else(|| [].into(), |owner| owner.name.clone()),
+        }))
+    }
+
+    fn find_lock(
+        &self,
+        client: ClientId,
+        file: &FileKey,
+        stateid: &Stateid,
+    ) -> Result<u32, StateError> {
+        let state = self.find_state(client, Some(file), stateid)?;
+        match self.states.get(state) {
+            Some(record) if matches!(record.detail, StateDetail::Lock(_)) => {
+                record.check_sequence(stateid.sequence)?;
+                Ok(state)
+            }
+            _ => Err(StateError::BadStateid),
+        }
+    }
+
+    fn add_lock_state(
+        &mut self,
+        (client, index): (ClientId, u32),
+        owner: &[u8],
+        open: u32,
+        file: u32,
+    ) -> u32 {
+        let owner = self.lock_owners.acquire(index, owner);
+        self.files.share(file);
+        let state = self.add_state(StateRecord {
+            client,
+            client_index: index,
+            file,
+            sequence: 1,
+            detail: StateDetail::Lock(LockRecord { owner, open }),
+        });
+        self.lock_states.insert((owner, open), state);
+        if let Some(open) = self.states.open_mut(open) {
+            open.locks.push(state);
+        }
+        state
+    }
+
+    /// Whether two more ranges, the most that one change adds, are within the limits.
+    fn check_range_limits(&self, client: u32, file: u32) -> Result<(), StateError> {
+        let of_file = self.files.get(file).map_or(0, |file| file.ranges.len());
+        let of_client = self.clients.get(client).map_or(0, |client| client.ranges);
+        let fits = of_file + 2 <= self.config.ranges_per_file
+            && of_client + 2 <= self.config.ranges_per_client;
+        fits.then_some(()).ok_or(StateError::NoSpc)
+    }
+
+    /// Changes ranges of a client on a file. Waiters are told before the next event is taken.
+    pub(super) fn change_ranges(
+        &mut self,
+        index: u32,
+        client: u32,
+        change: impl FnOnce(&mut LockedRanges),
+    ) {
+        let Some(file) = self.files.get_mut(index) else {
+            return;
+        };
+        let before = file.ranges.len();
+        change(&mut file.ranges);
+        let after = file.ranges.len();
+        if !file.waiters.is_empty() && !self.freed.contains(&index) {
+            self.freed.push(index);
+        }
+        if let Some(client) = self.clients.get_mut(client) {
+            client.ranges = (client.ranges + after).saturating_sub(before);
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! Clients, sessions, opens and byte-range locks, with the leases that all of them depend on.
+//!
+//! The room is neutral of protocol versions: it does no I/O, and knows neither RPC nor XDR.
+//! Programs translate requests to calls of [`StateHome`] and map [`StateError`] to their statuses.
+//!
+//! - [`StateHome`] owns all state. It is single-threaded, and each operation takes the time at
+//!   which it happens.
+//! - [`Session`] is the part that all reactors share: slots that a request takes by one
+//!   compare-exchange, and cells in which reactors note when they last heard of a client.
+//!   [`SessionDirectory`] finds sessions without a lock.
+
+mod clients;
+mod create_session;
+mod error;
+mod files;
+mod home;
+mod lease;
+mod link;
+mod locks;
+mod opens;
+mod owners;
+mod ranges;
+mod records;
+mod session;
+mod share;
+mod slot;
+mod slot_word;
+mod stateid;
+mod table;
+#[cfg(test)]
+mod tests;
+mod waiters;
+
+pub use clients::{ClientId, ExchangeOutcome};
+pub use create_session::{SessionGrant, SessionRequest};
+pub use error::StateError;
+pub use files::FileKey;
+pub use home::{StateConfig, StateEvent, StateHome};
+pub use lease::LeaseCells;
+pub use link::{HomeAnswer, HomeLink, HomeOutbox, HomeRequest};
+pub use locks::{LockHolder, LockRequest};
+pub use opens::{IoGrant, IoKind, OpenOutcome};
+pub use ranges::{ByteRange, LockConflict, LockMode};
+pub use session::{
+    ChannelLimits, Session, SessionBegin, SessionClaim, SessionConditions, SessionDirectory,
+    SessionGuard, SessionId,
+};
+pub use share::ShareMode;
+pub use slot::{CachedReply, RequestFingerprint, SessionSlot, SlotBegin, SlotClaim};
+pub use stateid::{Revocation, Stateid};

@@ -1,0 +1,377 @@
+//! Opens and what they allow (RFC 8881 sections 9.7, 18.2, 18.16 and 18.18).
+
+use std::time::Duration;
+
+use super::StateError;
+use super::clients::ClientId;
+use super::files::FileKey;
+use super::home::StateHome;
+use super::share::ShareMode;
+use super::stateid::{OpenRecord, Revocation, StateDetail, StateRecord, Stateid};
+
+/// What OPEN returns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OpenOutcome {
+    /// The open.
+    pub stateid: Stateid,
+    /// Whether it was joined with an earlier one of the same owner.
+    pub joined: bool,
+    /// What is open by now.
+    pub access: ShareMode,
+    /// What is denied by now.
+    pub deny: ShareMode,
+}
+
+/// What an operation does with the data of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum IoKind {
+    /// READ.
+    Read,
+    /// WRITE.
+    Write,
+    /// SETATTR of the size.
+    SetSize,
+}
+
+/// By what I/O is allowed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IoGrant {
+    /// By a stateid of the client. The file was opened for this.
+    Open,
+    /// By nothing but the permissions of the caller, which remain to be checked.
+    Permissions,
+}
+
+impl StateHome {
+    /// Opens a file, or joins an open of the same owner.
+    ///
+    /// # Errors
+    /// [`StateError::Inval`] without access, [`StateError::Grace`] before the client's
+    /// RECLAIM_COMPLETE, [`StateError::ShareDenied`], and [`StateError::NoSpc`] or
+    /// [`StateError::Delay`] at limits. [`StateError::BadSession`] if the client is gone.
+    pub fn open(
+        &mut self,
+        client: ClientId,
+        owner: &[u8],
+        key: FileKey,
+        access: ShareMode,
+        deny: ShareMode,
+        now: Duration,
+    ) -> Result<OpenOutcome, StateError> {
+        if access.is_none() {
+            return Err(StateError::Inval);
+        }
+        let holder = self.check_reclaimed(client)?;
+        if let Some(file) = self.files.find(&key) {
+            self.settle_share_conflict(holder, file, (access, deny), now)?;
+        }
+        let file = self.files.find(&key);
+        let known = file.and_then(|file| {
+            let owner = self.open_owners.find(holder, owner)?;
+            self.opens.get(&(owner, file)).copied()
+        });
+        let state = match known {
+            Some(state) => self.join_open(state, access, deny),
+            None => {
+                self.make_room_for_open(holder, file, now)?;
+                self.add_open((client, holder), owner, key, (access, deny))
+            }
+        };
+        let open = self.states.open(state).ok_or(StateError::BadStateid)?;
+        Ok(OpenOutcome {
+            stateid: self.states.stateid(state),
+            joined: known.is_some(),
+            access: open.access,
+            deny: open.deny,
+        })
+    }
+
+    /// Reduces an open to the union of some of the OPENs that it was joined of.
+    ///
+    /// # Errors
+    /// [`StateError::Inval`] for anything else, and those of stateids.
+    pub fn open_downgrade(
+        &mut self,
+        client: ClientId,
+        file: &FileKey,
+        stateid: &Stateid,
+        access: ShareMode,
+        deny: ShareMode,
+    ) -> Result<Stateid, StateError> {
+        let state = self.find_open(client, file, stateid)?;
+        let open = self.states.open(state).ok_or(StateError::BadStateid)?;
+        let (joined, joined_access, joined_deny) =
+            ShareMode::pairs_within(open.joined, access, deny);
+        if access.is_none() || (joined_access, joined_deny) != (access, deny) {
+            return Err(StateError::Inval);
+        }
+        self.change_open(state, access, deny, joined);
+        Ok(self.states.stateid(state))
+    }
+
+    /// Ends an open with the lock states that began with it. Returns a stateid that no operation
+    /// accepts.
+    ///
+    /// # Errors
+    /// Those of stateids.
+    pub fn close(
+        &mut self,
+        client: ClientId,
+        file: &FileKey,
+        stateid: &Stateid,
+        _now: Duration,
+    ) -> Result<Stateid, StateError> {
+        let state = self.find_open(client, file, stateid)?;
+        let open = self.states.open(state).ok_or(StateError::BadStateid)?;
+        for lock in open.locks.clone() {
+            self.remove_state(lock);
+        }
+        self.remove_state(state);
+        Ok(Stateid::INVALID)
+    }
+
+    /// Whether I/O on a file is allowed. With a special stateid, and for other protocols with
+    /// [`Stateid::ANONYMOUS`], what opens deny decides.
+    ///
+    /// # Errors
+    /// [`StateError::OpenMode`], [`StateError::Locked`], and those of stateids.
+    pub fn check_io(
+        &mut self,
+        client: ClientId,
+        file: &FileKey,
+        stateid: &Stateid,
+        kind: IoKind,
+        now: Duration,
+    ) -> Result<IoGrant, StateError> {
+        let access = match kind {
+            IoKind::Read => ShareMode::READ,
+            IoKind::Write | IoKind::SetSize => ShareMode::WRITE,
+        };
+        if *stateid == Stateid::READ_BYPASS && kind == IoKind::Read {
+            return Ok(IoGrant::Permissions);
+        }
+        if *stateid == Stateid::ANONYMOUS || *stateid == Stateid::READ_BYPASS {
+            return self.check_denials(file, access, now);
+        }
+        let state = self.find_state(client, Some(file), stateid)?;
+        let record = self.states.get(state).ok_or(StateError::BadStateid)?;
+        record.check_sequence(stateid.sequence)?;
+        let open = match &record.detail {
+            StateDetail::Open(open) => Some(open),
+            StateDetail::Lock(lock) => self.states.open(lock.open),
+            StateDetail::Revoked(_) => None,
+        };
+        let opened = open.ok_or(StateError::BadStateid)?.access;
+        if opened.includes(access) {
+            return Ok(IoGrant::Open);
+        }
+        if kind == IoKind::Read {
+            // Clients read the rest of a page that they write in part.
+            return self.check_denials(file, access, now);
+        }
+        Err(StateError::OpenMode)
+    }
+
+    /// Takes state away from its client, as an administrator wants it.
+    ///
+    /// # Errors
+    /// [`StateError::BadStateid`] if there is none.
+    pub fn revoke(&mut self, client: ClientId, stateid: &Stateid) -> Result<(), StateError> {
+        let state = self.states.find(client, stateid)?;
+        self.revoke_state(state, Revocation::Administrative);
+        Ok(())
+    }
+
+    /// Refuses access that opens deny, unless all of those belong to clients whose leases have run
+    /// out. Such opens are revoked.
+    fn check_denials(
+        &mut self,
+        file: &FileKey,
+        access: ShareMode,
+        now: Duration,
+    ) -> Result<IoGrant, StateError> {
+        if let Some(file) = self.files.find(file)
+            && !self.settle_denials(None, file, (access, ShareMode::NONE), now)
+        {
+            return Err(StateError::Locked);
+        }
+        Ok(IoGrant::Permissions)
+    }
+
+    fn settle_share_conflict(
+        &mut self,
+        holder: u32,
+        file: u32,
+        wanted: (ShareMode, ShareMode),
+        now: Duration,
+    ) -> Result<(), StateError> {
+        let is_settled = self.settle_denials(Some(holder), file, wanted, now);
+        is_settled.then_some(()).ok_or(StateError::ShareDenied)
+    }
+
+    /// Whether nothing stands against an access and a denial any more. Opens of clients whose
+    /// leases have run out are revoked, but only if no others stand against it.
+    fn settle_denials(
+        &mut self,
+        holder: Option<u32>,
+        file: u32,
+        (access, deny): (ShareMode, ShareMode),
+        now: Duration,
+    ) -> bool {
+        let Some(known) = self.files.get(file) else {
+            return true;
+        };
+        if !known.shares.deny().meets(access) && !known.shares.access().meets(deny) {
+            return true;
+        }
+        let mut expired = Vec::new();
+        for &state in &known.opens {
+            let Some(open) = self.states.open(state) else {
+                continue;
+            };
+            if !open.deny.meets(access) && !open.access.meets(deny) {
+                continue;
+            }
+            let client = self.states.get(state).map(|record| record.client_index);
+            match client.filter(|&client| Some(client) != holder) {
+                Some(client) if self.is_expired(client, now) => expired.push(state),
+                _ => return false,
+            }
+        }
+        for state in expired {
+            self.revoke_state(state, Revocation::LeaseExpired);
+        }
+        true
+    }
+
+    /// The index of a client that may open and lock files.
+    pub(super) fn check_reclaimed(&self, client: ClientId) -> Result<u32, StateError> {
+        let index = self.clients.find(client).ok_or(StateError::BadSession)?;
+        match self.clients.get(index) {
+            Some(known) if known.reclaim_complete => Ok(index),
+            Some(_) => Err(StateError::Grace),
+            None => Err(StateError::BadSession),
+        }
+    }
+
+    /// State of a client in force. Its kind and its sequence number are not compared.
+    pub(super) fn find_state(
+        &self,
+        client: ClientId,
+        file: Option<&FileKey>,
+        stateid: &Stateid,
+    ) -> Result<u32, StateError> {
+        let state = self.states.find(client, stateid)?;
+        let record = self.states.get(state).ok_or(StateError::BadStateid)?;
+        let known = self.files.get(record.file);
+        if file.is_some_and(|file| known.is_none_or(|known| known.key != *file)) {
+            return Err(StateError::BadStateid);
+        }
+        record.check_in_force()?;
+        Ok(state)
+    }
+
+    pub(super) fn find_open(
+        &self,
+        client: ClientId,
+        file: &FileKey,
+        stateid: &Stateid,
+    ) -> Result<u32, StateError> {
+        let state = self.find_state(client, Some(file), stateid)?;
+        match self.states.get(state) {
+            Some(record) if matches!(record.detail, StateDetail::Open(_)) => {
+                record.check_sequence(stateid.sequence)?;
+                Ok(state)
+            }
+            _ => Err(StateError::BadStateid),
+        }
+    }
+
+    /// Makes sure that there is room for another open.
+    fn make_room_for_open(
+        &mut self,
+        holder: u32,
+        file: Option<u32>,
+        now: Duration,
+    ) -> Result<(), StateError> {
+        self.make_room_for_state(holder, now)?;
+        let opens = file.and_then(|file| self.files.get(file));
+        if opens.is_some_and(|file| file.opens.len() >= self.config.opens_per_file) {
+            return Err(StateError::NoSpc);
+        }
+        Ok(())
+    }
+
+    /// Makes sure that there is room for another piece of state.
+    pub(super) fn make_room_for_state(
+        &mut self,
+        holder: u32,
+        now: Duration,
+    ) -> Result<(), StateError> {
+        let client = self.clients.get(holder).ok_or(StateError::BadSession)?;
+        if client.states.len() >= self.config.states_per_client {
+            return Err(StateError::NoSpc);
+        }
+        let id = client.id;
+        while self.states.len() >= self.config.states {
+            if !self.remove_courteous(now, |one| one.id != id && !one.states.is_empty()) {
+                return Err(StateError::Delay);
+            }
+        }
+        Ok(())
+    }
+
+    fn add_open(
+        &mut self,
+        (client, holder): (ClientId, u32),
+        owner: &[u8],
+        key: FileKey,
+        (access, deny): (ShareMode, ShareMode),
+    ) -> u32 {
+        let owner = self.open_owners.acquire(holder, owner);
+        let file = self.files.acquire(key);
+        let state = self.add_state(StateRecord {
+            client,
+            client_index: holder,
+            file,
+            sequence: 1,
+            detail: StateDetail::Open(OpenRecord {
+                owner,
+                access,
+                deny,
+                joined: ShareMode::pair_bit(access, deny),
+                locks: Vec::new(),
+            }),
+        });
+        self.opens.insert((owner, file), state);
+        if let Some(known) = self.files.get_mut(file) {
+            known.opens.push(state);
+            known.shares.count(access, deny, true);
+        }
+        state
+    }
+
+    fn join_open(&mut self, state: u32, access: ShareMode, deny: ShareMode) -> u32 {
+        if let Some(open) = self.states.open(state) {
+            let joined = open.joined | ShareMode::pair_bit(access, deny);
+            let (access, deny) = (open.access.union(access), open.deny.union(deny));
+            self.change_open(state, access, deny, joined);
+        }
+        state
+    }
+
+    fn change_open(&mut self, state: u32, access: ShareMode, deny: ShareMode, joined: u16) {
+        let Some(record) = self.states.get_mut(state) else {
+            return;
+        };
+        record.advance();
+        let file = record.file;
+        if let StateDetail::Open(open) = &mut record.detail
+            && let Some(known) = self.files.get_mut(file)
+        {
+            known.shares.count(open.access, open.deny, false);
+            known.shares.count(access, deny, true);
+            (open.access, open.deny, open.joined) = (access, deny, joined);
+        }
+    }
+}

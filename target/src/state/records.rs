@@ -1,0 +1,126 @@
+//! How state is added, revoked and removed, whatever its kind.
+
+use super::clients::LeasedClient;
+use super::home::{StateEvent, StateHome};
+use super::session::SessionConditions;
+use super::stateid::{Revocation, StateDetail, StateRecord};
+
+impl StateHome {
+    /// Adds state to the tables of all and of its client.
+    pub(super) fn add_state(&mut self, record: StateRecord) -> u32 {
+        let index = record.client_index;
+        let state = self.states.insert(record);
+        if let Some(client) = self.clients.get_mut(index) {
+            client.states.insert(state);
+        }
+        self.publish_conditions(index);
+        state
+    }
+
+    /// Takes what state has on its file away. The state itself stays, without force.
+    fn release_state(&mut self, state: u32, reason: Revocation) -> Option<StateDetail> {
+        let record = self.states.get_mut(state)?;
+        let (file, client) = (record.file, record.client_index);
+        let detail = std::mem::replace(&mut record.detail, StateDetail::Revoked(reason));
+        if let StateDetail::Open(open) = &detail {
+            self.opens.remove(&(open.owner, file));
+            self.open_owners.release(open.owner);
+            if let Some(known) = self.files.get_mut(file) {
+                known.opens.retain(|&one| one != state);
+                known.shares.count(open.access, open.deny, false);
+            }
+        }
+        if let StateDetail::Lock(lock) = &detail {
+            self.lock_states.remove(&(lock.owner, lock.open));
+            self.lock_owners.release(lock.owner);
+            if let Some(open) = self.states.open_mut(lock.open) {
+                open.locks.retain(|&one| one != state);
+            }
+            self.change_ranges(file, client, |ranges| ranges.unlock_state(state));
+        }
+        Some(detail)
+    }
+
+    /// Removes state altogether.
+    pub(super) fn remove_state(&mut self, state: u32) {
+        let was_revoked = self.release_state(state, Revocation::Administrative);
+        let Some(record) = self.states.remove(state) else {
+            return;
+        };
+        self.files.release(record.file);
+        if let Some(client) = self.clients.get_mut(record.client_index) {
+            client.states.remove(&state);
+            if let Some(StateDetail::Revoked(reason)) = was_revoked {
+                *client.revoked_states(reason) -= 1;
+            }
+        }
+        self.publish_conditions(record.client_index);
+    }
+
+    /// Takes state away from its client, and the lock states that began with it. Stateids go on to
+    /// designate what was revoked until the client frees them.
+    pub(super) fn revoke_state(&mut self, state: u32, reason: Revocation) {
+        let Some(record) = self.states.get(state) else {
+            return;
+        };
+        if record.check_in_force().is_err() {
+            return;
+        }
+        let (client, index, file) = (record.client, record.client_index, record.file);
+        if let Some(open) = self.states.open(state) {
+            for lock in open.locks.clone() {
+                self.revoke_state(lock, reason);
+            }
+        }
+        let stateid = self.states.stateid(state);
+        self.release_state(state, reason);
+        if let Some(client) = self.clients.get_mut(index) {
+            *client.revoked_states(reason) += 1;
+        }
+        self.publish_conditions(index);
+        if let Some(file) = self.files.get(file) {
+            self.events.push_back(StateEvent::Revoked {
+                client,
+                stateid,
+                file: file.key,
+                reason,
+            });
+        }
+    }
+
+    /// Lets the sessions of a client report what has become of its state.
+    pub(super) fn publish_conditions(&self, index: u32) {
+        let Some(client) = self.clients.get(index) else {
+            return;
+        };
+        let (expired, all) = (client.expired_states, client.states.len());
+        let conditions = SessionConditions::default()
+            .with(
+                SessionConditions::EXPIRED_ALL,
+                expired > 0 && expired == all,
+            )
+            .with(
+                SessionConditions::EXPIRED_SOME,
+                expired > 0 && expired < all,
+            )
+            .with(
+                SessionConditions::ADMIN_REVOKED,
+                client.admin_revoked_states > 0,
+            );
+        for session in &client.sessions {
+            if let Ok(session) = self.sessions.find(session.id) {
+                session.set_conditions(conditions);
+            }
+        }
+    }
+}
+
+impl LeasedClient {
+    /// How many pieces of its state were revoked for a reason.
+    pub(super) fn revoked_states(&mut self, reason: Revocation) -> &mut usize {
+        match reason {
+            Revocation::LeaseExpired => &mut self.expired_states,
+            Revocation::Administrative => &mut self.admin_revoked_states,
+        }
+    }
+}

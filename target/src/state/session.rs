@@ -1,0 +1,347 @@
+//! Sessions as all reactors use them: limits, slots, conditions, and the table that finds them.
+//!
+//! The home of the clients makes and ends sessions. Reactors look them up without a lock.
+
+use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
+
+use arc_swap::{ArcSwapOption, Guard};
+
+use super::StateError;
+use super::clients::ClientId;
+use super::lease::LeaseCells;
+use super::slot::{CachedReply, RequestFingerprint, SessionSlot, SlotBegin};
+
+/// A session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SessionId(pub [u8; 16]);
+
+impl SessionId {
+    /// Index and number are readable, the rest is a check that makes the whole hard to guess.
+    pub(super) fn new(index: u32, serial: u32, check: u64) -> Self {
+        let mut id = [0; 16];
+        id[..4].copy_from_slice(&index.to_be_bytes());
+        id[4..8].copy_from_slice(&serial.to_be_bytes());
+        id[8..].copy_from_slice(&check.to_be_bytes());
+        Self(id)
+    }
+
+    /// Where the session stands in its table.
+    pub(super) fn index(self) -> usize {
+        let [a, b, c, d, ..] = self.0;
+        u32::from_be_bytes([a, b, c, d]) as usize
+    }
+}
+
+/// Limits of a channel of a session. Sizes are in bytes and count the RPC header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChannelLimits {
+    /// Longest request.
+    pub request_size: u32,
+    /// Longest reply.
+    pub response_size: u32,
+    /// Longest reply that is cached.
+    pub cached_size: u32,
+    /// Most operations of a request.
+    pub operations: u32,
+    /// Most requests at a time: slots.
+    pub requests: u32,
+}
+
+/// Conditions that SEQUENCE reports, each while it lasts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SessionConditions(u32);
+
+impl SessionConditions {
+    /// All state of the client was revoked as its lease had expired.
+    pub const EXPIRED_ALL: Self = Self(1);
+    /// Some state of the client was revoked as its lease had expired.
+    pub const EXPIRED_SOME: Self = Self(2);
+    /// State of the client was revoked by an administrator.
+    pub const ADMIN_REVOKED: Self = Self(4);
+
+    /// Whether all these conditions last.
+    #[must_use]
+    pub fn contains(self, others: Self) -> bool {
+        self.0 & others.0 == others.0
+    }
+
+    /// Whether there is no condition.
+    #[must_use]
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    pub(super) fn with(self, others: Self, last: bool) -> Self {
+        Self(if last { self.0 | others.0 } else { self.0 })
+    }
+}
+
+/// A session of a client.
+#[derive(Debug)]
+pub struct Session {
+    id: SessionId,
+    client: ClientId,
+    /// The client's index, which its lease cells have too.
+    client_index: u32,
+    fore: ChannelLimits,
+    back: ChannelLimits,
+    callback_program: u32,
+    slots: Box<[SessionSlot]>,
+    conditions: AtomicU32,
+    has_ended: AtomicBool,
+    leases: Arc<LeaseCells>,
+}
+
+impl Session {
+    pub(super) fn new(
+        id: SessionId,
+        (client, client_index): (ClientId, u32),
+        [fore, back]: [ChannelLimits; 2],
+        callback_program: u32,
+        leases: Arc<LeaseCells>,
+    ) -> Self {
+        let slot = |_| SessionSlot::new(fore.cached_size as usize);
+        Self {
+            id,
+            client,
+            client_index,
+            fore,
+            back,
+            callback_program,
+            slots: (0..fore.requests).map(slot).collect(),
+            conditions: AtomicU32::new(0),
+            has_ended: AtomicBool::new(false),
+            leases,
+        }
+    }
+
+    /// Its identifier.
+    #[must_use]
+    pub fn id(&self) -> SessionId {
+        self.id
+    }
+
+    /// The client.
+    #[must_use]
+    pub fn client(&self) -> ClientId {
+        self.client
+    }
+
+    /// Limits of the fore channel.
+    #[must_use]
+    pub fn fore(&self) -> &ChannelLimits {
+        &self.fore
+    }
+
+    /// Limits of the backchannel.
+    #[must_use]
+    pub fn back(&self) -> &ChannelLimits {
+        &self.back
+    }
+
+    /// The program number of callbacks.
+    #[must_use]
+    pub fn callback_program(&self) -> u32 {
+        self.callback_program
+    }
+
+    /// The highest slot that requests may use.
+    #[must_use]
+    pub fn highest_slot(&self) -> u32 {
+        self.fore.requests - 1
+    }
+
+    /// Begins the request of a SEQUENCE.
+    ///
+    /// # Errors
+    /// [`StateError::BadSession`] if the session has ended, [`StateError::BadSlot`] if it has no
+    /// such slot.
+    pub fn begin(
+        &self,
+        slot: u32,
+        sequence: u32,
+        fingerprint: RequestFingerprint,
+    ) -> Result<SlotBegin<'_>, StateError> {
+        if self.has_ended.load(Ordering::Acquire) {
+            return Err(StateError::BadSession);
+        }
+        let slot = self.slots.get(slot as usize).ok_or(StateError::BadSlot)?;
+        Ok(slot.begin(sequence, fingerprint))
+    }
+
+    /// Renews the lease of the client, for the reactor that received the SEQUENCE.
+    pub fn renew_lease(&self, reactor: usize, now: Duration) {
+        self.leases.renew(reactor, self.client_index, now);
+    }
+
+    /// What SEQUENCE reports.
+    #[must_use]
+    pub fn conditions(&self) -> SessionConditions {
+        SessionConditions(self.conditions.load(Ordering::Relaxed))
+    }
+
+    pub(super) fn set_conditions(&self, conditions: SessionConditions) {
+        self.conditions.store(conditions.0, Ordering::Relaxed);
+    }
+
+    /// Refuses requests from now on. Those that are executed go on to their end.
+    pub(super) fn end(&self) {
+        self.has_ended.store(true, Ordering::Release);
+    }
+
+    /// Whether a slot other than `own` executes a request.
+    pub(super) fn is_executing(&self, own: Option<u32>) -> bool {
+        let others = (0..).zip(&self.slots);
+        let mut others = others.filter(|(index, _)| Some(*index) != own);
+        others.any(|(_, slot)| slot.is_executing())
+    }
+}
+
+/// The sessions, for any reactor to look up.
+#[derive(Debug)]
+pub struct SessionDirectory {
+    sessions: Box<[ArcSwapOption<Session>]>,
+}
+
+impl SessionDirectory {
+    /// A directory for so many sessions.
+    pub(super) fn new(sessions: u32) -> Self {
+        Self {
+            sessions: (0..sessions).map(|_| ArcSwapOption::empty()).collect(),
+        }
+    }
+
+    /// The session with an identifier.
+    ///
+    /// # Errors
+    /// [`StateError::BadSession`] if there is none.
+    pub fn find(&self, id: SessionId) -> Result<SessionGuard, StateError> {
+        let cell = self.sessions.get(id.index());
+        let guard = cell.ok_or(StateError::BadSession)?.load();
+        match &*guard {
+            Some(session) if session.id == id => Ok(SessionGuard(guard)),
+            _ => Err(StateError::BadSession),
+        }
+    }
+
+    /// Puts a session where its identifier says.
+    pub(super) fn publish(&self, session: Arc<Session>) {
+        if let Some(cell) = self.sessions.get(session.id.index()) {
+            cell.store(Some(session));
+        }
+    }
+
+    /// Takes a session out.
+    pub(super) fn withdraw(&self, id: SessionId) {
+        if let Some(cell) = self.sessions.get(id.index()) {
+            cell.store(None);
+        }
+    }
+}
+
+/// A session that was looked up. It lives as long as this, also if it ends meanwhile.
+pub struct SessionGuard(Guard<Option<Arc<Session>>>);
+
+impl SessionGuard {
+    /// The session, to keep for longer than a request.
+    #[must_use]
+    pub fn share(&self) -> Arc<Session> {
+        self.0.as_ref().expect("checked by the look-up").clone()
+    }
+}
+
+/// A slot of a session that a request has taken, with its session. Dropping it ends the request
+/// without a cached reply.
+pub struct SessionClaim {
+    session: SessionGuard,
+    slot: u32,
+    sequence: u32,
+    fingerprint: RequestFingerprint,
+    is_open: bool,
+}
+
+impl SessionClaim {
+    /// The session.
+    #[must_use]
+    pub fn session(&self) -> &Session {
+        &self.session
+    }
+
+    /// The slot.
+    #[must_use]
+    pub fn slot(&self) -> u32 {
+        self.slot
+    }
+
+    /// Ends the request, as [`SlotClaim::finish`](super::SlotClaim::finish).
+    pub fn finish(mut self, reply: Option<&[&[u8]]>) -> bool {
+        self.end(reply)
+    }
+
+    fn end(&mut self, reply: Option<&[&[u8]]>) -> bool {
+        self.is_open = false;
+        let slot = self.session.slots.get(self.slot as usize);
+        slot.is_some_and(|slot| slot.resume(self.sequence, self.fingerprint).finish(reply))
+    }
+}
+
+impl Drop for SessionClaim {
+    fn drop(&mut self) {
+        if self.is_open {
+            self.end(None);
+        }
+    }
+}
+
+/// What becomes of a request, as [`SlotBegin`].
+pub enum SessionBegin {
+    /// It is new: the caller executes it.
+    New(SessionClaim),
+    /// It repeats the last one, whose reply is here if it was cached.
+    Replay(Option<CachedReply>),
+    /// It repeats one that is still executed.
+    InProgress,
+    /// Its sequence number is out of order.
+    Misordered,
+    /// It has the sequence number of the last request and differs from it.
+    FalseRetry,
+}
+
+impl SessionGuard {
+    /// Begins the request of a SEQUENCE, as [`Session::begin`], and keeps the session for it.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn begin_request(
+        self,
+        slot: u32,
+        sequence: u32,
+        fingerprint: RequestFingerprint,
+    ) -> Result<SessionBegin, StateError> {
+        match self.begin(slot, sequence, fingerprint)? {
+            SlotBegin::New(claim) => claim.detach(),
+            SlotBegin::Replay(reply) => return Ok(SessionBegin::Replay(reply)),
+            SlotBegin::InProgress => return Ok(SessionBegin::InProgress),
+            SlotBegin::Misordered => return Ok(SessionBegin::Misordered),
+            SlotBegin::FalseRetry => return Ok(SessionBegin::FalseRetry),
+        }
+        Ok(SessionBegin::New(SessionClaim {
+            session: self,
+            slot,
+            sequence,
+            fingerprint,
+            is_open: true,
+        }))
+    }
+}
+
+impl Deref for SessionGuard {
+    type Target = Session;
+
+    fn deref(&self) -> &Session {
+        self.0.as_ref().expect("checked by the look-up")
+    }
+}

@@ -1,0 +1,306 @@
+//! Leases, courtesy and bounds (RFC 8881 sections 8.3 and 8.4.3).
+
+use super::*;
+
+const READ: ShareMode = ShareMode::READ;
+const BOTH: ShareMode = ShareMode::BOTH;
+const NONE: ShareMode = ShareMode::NONE;
+const MOMENT: Duration = Duration::from_nanos(1);
+
+fn write_lock(
+    bed: &mut TestBed,
+    client: &TestClient,
+    open: Stateid,
+    range: (u64, u64),
+) -> Result<Stateid, StateError> {
+    let holder = LockHolder::New { open, owner: b"l" };
+    bed.lock(client, file(1), holder, range, LockMode::Write)
+}
+
+#[test]
+fn v4_lease_01_every_reactor_renews() {
+    let mut bed = TestBed::new();
+    let (one, two) = (bed.client(b"a"), bed.client(b"b"));
+    bed.open(&one, b"o", file(1), BOTH, BOTH).unwrap();
+    for reactor in [0, 1, 0, 1] {
+        bed.pass(LEASE);
+        one.session.renew_lease(reactor, bed.now);
+        bed.renew(&two);
+    }
+    bed.pass(LEASE);
+    let denied = Err(StateError::ShareDenied);
+    assert_eq!(bed.open(&two, b"o", file(1), READ, NONE), denied);
+    bed.pass(MOMENT);
+    assert!(bed.open(&two, b"o", file(1), READ, NONE).is_ok());
+}
+
+#[test]
+fn v4_lease_02_what_is_outside_a_session_renews_nothing() {
+    let mut bed = TestBed::new();
+    let (one, two) = (bed.client(b"a"), bed.client(b"b"));
+    bed.open(&one, b"o", file(1), BOTH, BOTH).unwrap();
+    bed.pass(LEASE);
+    bed.exchange(b"a", 1).unwrap();
+    bed.create(one.id, 2).unwrap();
+    bed.pass(MOMENT);
+    assert!(bed.open(&two, b"o", file(1), READ, NONE).is_ok());
+}
+
+#[test]
+fn v4_lease_05_10_state_that_nothing_needs_outlives_the_lease() {
+    let mut bed = TestBed::new();
+    let client = bed.client(b"a");
+    let open = bed.open_both(&client, b"o", file(1));
+    bed.pass(LEASE * 3);
+    let now = bed.now;
+    bed.home.expire_clients(now);
+    bed.renew(&client);
+    assert!(bed.io(&client, file(1), open, IoKind::Write).is_ok());
+    assert!(client.session.conditions().is_empty());
+    let other = bed.client(b"b");
+    let denied = bed.open(&other, b"o", file(1), READ, BOTH);
+    assert_eq!(denied, Err(StateError::ShareDenied), "it is back");
+}
+
+#[test]
+fn v4_lease_05_courtesy_has_an_end() {
+    let mut bed = TestBed::new();
+    let client = bed.client(b"a");
+    bed.open_both(&client, b"o", file(1));
+    let over = LEASE + bed.home.config.courtesy;
+    bed.pass(over);
+    let now = bed.now;
+    bed.home.expire_clients(now);
+    assert_eq!(bed.home.client_count(), 1);
+    bed.home.expire_clients(now + MOMENT);
+    assert_eq!(bed.home.client_count(), 0);
+    assert_eq!(bed.home.states.len(), 0);
+    let session = client.session.id();
+    assert!(bed.find(session).is_err());
+    let expected = [
+        StateEvent::SessionEnded { session },
+        StateEvent::ClientRemoved { client: client.id },
+    ];
+    assert_eq!(bed.events(), expected);
+}
+
+#[test]
+fn v4_lease_06_08_an_open_takes_what_expired_clients_block() {
+    let mut bed = TestBed::new();
+    let (one, two) = (bed.client(b"a"), bed.client(b"b"));
+    let taken = bed.open(&one, b"o", file(1), BOTH, BOTH).unwrap().stateid;
+    let kept = bed.open_both(&one, b"o", file(2));
+    let lock = write_lock(&mut bed, &one, taken, (0, 1)).unwrap();
+    bed.pass(LEASE + MOMENT);
+    bed.renew(&two);
+    assert!(bed.open(&two, b"o", file(1), READ, NONE).is_ok());
+    for stateid in [taken, lock] {
+        let refused = bed.io(&one, file(1), stateid, IoKind::Read);
+        assert_eq!(refused, Err(StateError::Expired));
+    }
+    assert!(bed.io(&one, file(2), kept, IoKind::Write).is_ok());
+    let revoked: Vec<_> = bed.events().into_iter().collect();
+    let event = |stateid| StateEvent::Revoked {
+        client: one.id,
+        stateid,
+        file: file(1),
+        reason: Revocation::LeaseExpired,
+    };
+    assert_eq!(revoked, [event(lock), event(taken)]);
+
+    let conditions = one.session.conditions();
+    assert!(conditions.contains(SessionConditions::EXPIRED_SOME));
+    assert!(!conditions.contains(SessionConditions::EXPIRED_ALL));
+    bed.home.close(one.id, &file(2), &kept, bed.now).unwrap();
+    let conditions = one.session.conditions();
+    assert!(conditions.contains(SessionConditions::EXPIRED_ALL));
+    for stateid in [taken, lock] {
+        assert!(!one.session.conditions().is_empty());
+        assert_eq!(bed.home.free_stateid(one.id, &stateid), Ok(()));
+    }
+    assert!(one.session.conditions().is_empty());
+}
+
+#[test]
+fn v4_lease_06_a_lock_takes_what_expired_clients_block() {
+    let mut bed = TestBed::new();
+    let (one, two) = (bed.client(b"a"), bed.client(b"b"));
+    let open = bed.open_both(&one, b"o", file(1));
+    let other_open = bed.open_both(&two, b"o", file(1));
+    let lock = write_lock(&mut bed, &one, open, (0, 9)).unwrap();
+    bed.pass(LEASE + MOMENT);
+    bed.renew(&two);
+    let range = ByteRange::new(0, 1).unwrap();
+    let (mode, now) = (LockMode::Write, bed.now);
+    let tested = bed.home.test_lock(two.id, b"l", &file(1), range, mode, now);
+    assert_eq!(tested, Ok(()));
+    assert!(bed.io(&one, file(1), lock, IoKind::Read).is_ok());
+    assert!(write_lock(&mut bed, &two, other_open, (0, 1)).is_ok());
+    let refused = bed.io(&one, file(1), lock, IoKind::Read);
+    assert_eq!(refused, Err(StateError::Expired));
+    assert!(bed.io(&one, file(1), open, IoKind::Read).is_ok());
+}
+
+#[test]
+fn v4_lease_06_anonymous_io_takes_what_expired_clients_deny() {
+    let mut bed = TestBed::new();
+    let (one, two) = (bed.client(b"a"), bed.client(b"b"));
+    let open = bed.open(&one, b"o", file(1), READ, BOTH).unwrap().stateid;
+    bed.pass(LEASE + MOMENT);
+    let passed = bed.io(&two, file(1), Stateid::ANONYMOUS, IoKind::Write);
+    assert_eq!(passed, Ok(IoGrant::Permissions));
+    let refused = bed.io(&one, file(1), open, IoKind::Read);
+    assert_eq!(refused, Err(StateError::Expired));
+}
+
+#[test]
+fn v4_lease_07_a_live_client_stands_before_expired_ones() {
+    let mut bed = TestBed::new();
+    let clients = [b"a", b"b", b"c"].map(|owner| bed.client(owner));
+    let [gone, live, asking] = &clients;
+    let open = bed.open_both(gone, b"o", file(1));
+    let live_open = bed.open_both(live, b"o", file(1));
+    let asking_open = bed.open_both(asking, b"o", file(1));
+    let holder = LockHolder::New { open, owner: b"l" };
+    let lock = bed.lock(gone, file(1), holder, (0, 9), LockMode::Read);
+    let holder = LockHolder::New {
+        open: live_open,
+        owner: b"l",
+    };
+    bed.lock(live, file(1), holder, (5, 9), LockMode::Read)
+        .unwrap();
+    bed.pass(LEASE + MOMENT);
+    bed.renew(live);
+    bed.renew(asking);
+    let denied = bed.open(asking, b"p", file(1), READ, BOTH);
+    assert_eq!(denied, Err(StateError::ShareDenied));
+    let denied = write_lock(&mut bed, asking, asking_open, (0, 9));
+    assert!(matches!(denied, Err(StateError::Denied(found)) if found.client == live.id));
+    assert!(bed.io(gone, file(1), open, IoKind::Read).is_ok());
+    let held = bed.io(gone, file(1), lock.unwrap(), IoKind::Read);
+    assert!(held.is_ok(), "nothing was taken");
+}
+
+#[test]
+fn v4_sess_20_clients_are_bounded_and_expired_ones_make_room() {
+    let mut bed = TestBed::new();
+    let clients = [b"a", b"b", b"c", b"d"].map(|owner| bed.client(owner));
+    assert_eq!(bed.exchange(b"e", 1), Err(StateError::Delay));
+    assert!(bed.exchange(b"a", 1).unwrap().confirmed);
+    bed.pass(Duration::from_secs(1));
+    bed.renew(&clients[0]);
+    bed.pass(LEASE + MOMENT);
+    bed.renew(&clients[2]);
+    for owner in [b"e", b"f", b"g"] {
+        bed.confirmed(owner);
+    }
+    assert_eq!(bed.exchange(b"h", 1), Err(StateError::Delay));
+    assert!(bed.find(clients[2].session.id()).is_ok());
+}
+
+#[test]
+fn v4_sess_20_unconfirmed_clients_fill_no_more_than_half_of_the_table() {
+    let mut bed = TestBed::new();
+    let client = bed.confirmed(b"a");
+    let ids = [b"b", b"c", b"d", b"e", b"f"].map(|owner| {
+        let exchanged = bed.exchange(owner, 1);
+        exchanged.unwrap().client_id
+    });
+    assert_eq!(bed.home.client_count(), 4);
+    let stale = Err(StateError::StaleClientid);
+    assert_eq!(bed.create(ids[0], 1), stale);
+    assert_eq!(bed.create(ids[1], 1), stale);
+    assert!(bed.create(ids[4], 1).is_ok());
+    assert!(bed.find(client.session.id()).is_ok());
+    assert_eq!(bed.exchange(b"g", 1), Err(StateError::Delay));
+}
+
+#[test]
+fn v4_sess_20_a_failed_search_for_room_is_repeated_when_a_lease_runs_out() {
+    let mut bed = TestBed::new();
+    let clients = [b"a", b"b", b"c", b"d"].map(|owner| bed.client(owner));
+    bed.pass(LEASE);
+    bed.renew(&clients[0]);
+    assert_eq!(bed.exchange(b"e", 1), Err(StateError::Delay));
+    bed.renew(&clients[1]);
+    bed.pass(MOMENT);
+    let exchanged = bed.exchange(b"e", 1).unwrap().client_id;
+    assert!(bed.create(exchanged, 1).is_ok());
+    assert!(bed.find(clients[1].session.id()).is_ok());
+    bed.exchange(b"f", 1).unwrap();
+    assert_eq!(bed.exchange(b"g", 1), Err(StateError::Delay));
+    let found = clients.map(|client| bed.find(client.session.id()).is_ok());
+    assert_eq!(found, [true, true, false, false]);
+}
+
+#[test]
+fn v4_sess_20_the_client_that_was_silent_longest_makes_room() {
+    let mut bed = TestBed::new();
+    let clients = [b"a", b"b", b"c", b"d"].map(|owner| bed.client(owner));
+    for client in [0, 3, 1, 2] {
+        bed.pass(Duration::from_secs(1));
+        bed.renew(&clients[client]);
+    }
+    bed.pass(LEASE * 2);
+    bed.exchange(b"e", 1).unwrap();
+    let found = clients
+        .each_ref()
+        .map(|client| bed.find(client.session.id()).is_ok());
+    assert_eq!(found, [false, true, true, true]);
+}
+
+#[test]
+fn v4_sess_20_sessions_are_bounded_and_expired_clients_make_room() {
+    let mut bed = TestBed::new();
+    let (one, two) = (bed.confirmed(b"a"), bed.confirmed(b"b"));
+    for client in [&one, &two] {
+        bed.create(client.id, 2).unwrap();
+        bed.create(client.id, 3).unwrap();
+        assert_eq!(bed.create(client.id, 4), Err(StateError::NoSpc));
+    }
+    let third = bed.exchange(b"c", 1).unwrap().client_id;
+    assert_eq!(bed.create(third, 1), Err(StateError::NoSpc));
+    bed.pass(LEASE + MOMENT);
+    bed.renew(&two);
+    let third = bed.exchange(b"c", 1).unwrap().client_id;
+    assert!(bed.create(third, 1).is_ok());
+    assert!(bed.find(one.session.id()).is_err());
+    assert!(bed.find(two.session.id()).is_ok());
+}
+
+#[test]
+fn v4_open_35_expired_clients_make_room_for_opens() {
+    let mut bed = TestBed::new();
+    let (one, two) = (bed.client(b"a"), bed.client(b"b"));
+    for client in [&one, &two] {
+        for owner in 0..100_u8 {
+            bed.open_both(client, &[owner], file(owner));
+        }
+    }
+    let third = bed.client(b"c");
+    let delayed = bed.open(&third, b"o", file(1), READ, NONE);
+    assert_eq!(delayed, Err(StateError::Delay));
+    bed.pass(LEASE + MOMENT);
+    bed.renew(&two);
+    bed.renew(&third);
+    assert!(bed.open(&third, b"o", file(1), READ, NONE).is_ok());
+    assert_eq!(bed.home.states.len(), 101);
+}
+
+#[test]
+fn v4_lease_03_a_new_client_does_not_inherit_the_lease_of_one_that_is_gone() {
+    let mut bed = TestBed::new();
+    let old = bed.client(b"a");
+    bed.pass(LEASE);
+    bed.renew(&old);
+    let now = bed.now;
+    bed.home
+        .destroy_session(old.session.id(), None, now)
+        .unwrap();
+    bed.home.destroy_client(old.id, now).unwrap();
+    let new = bed.client(b"b");
+    let other = bed.client(b"c");
+    bed.open(&new, b"o", file(1), BOTH, BOTH).unwrap();
+    bed.pass(LEASE + MOMENT);
+    assert!(bed.open(&other, b"o", file(1), READ, NONE).is_ok());
+}
