@@ -71,7 +71,7 @@ const tables = {
     text("Errors", (one) => perSecond(count(one.errors)), true),
     text("Bytes", (one) => perSecond(bytes(one.bytes)), true),
     text("Half within", (one) => orDash(one.p50, seconds), true),
-    text("99 of 100 within", (one) => orDash(one.p99, seconds), true),
+    text("p99", (one) => orDash(one.p99, seconds), true),
   ], (one) => `${one.program} ${one.procedure}`, "no requests"),
 };
 
@@ -177,7 +177,7 @@ function fail(error, all) {
 
 let paused = false;
 async function run() {
-  // A page that nobody looks at asks nothing.
+  // A hidden page sends no requests.
   if (!paused && !document.hidden) {
     await refresh();
     document.documentElement.dataset.refreshed = String(Number(document.documentElement.dataset.refreshed ?? 0) + 1);

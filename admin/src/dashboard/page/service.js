@@ -65,8 +65,8 @@ export const limitClient = (address, limits) =>
 export const unlimitClient = (address) =>
   change("DELETE", `api/v1/clients/${encodeURIComponent(address)}/limits`);
 
-// Sets an export's limits: the whole configuration with that one change, unless somebody else was
-// faster.
+// Sets an export's limits: the whole configuration with that one change, unless it has changed in
+// the meantime.
 export async function limitExport(path, { iops, bandwidth_bytes: bandwidth }) {
   const answer = await ask("api/v1/config");
   const config = await answer.json();
