@@ -238,7 +238,7 @@ fn v4_ulb_08_and_data_09_writes_come_in_chunks() {
     assert_eq!(results.attribute(Number::Size), Attribute::Size(40_601));
     assert_eq!(chunks.pulls, 2);
     let found = bench.run(&[put(&file), read(0, 50_000)]).data();
-    assert_eq!(found, ([first, second].concat(), true));
+    assert_eq!(found, ([&first[..], &second].concat(), true));
 }
 
 #[test]

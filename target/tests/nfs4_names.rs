@@ -534,7 +534,7 @@ fn v4_ulb_18_texts_of_links_come_in_chunks() {
     ];
     let mut message = bench.compound_message(&all);
     // Behind the length word of the text: name, attributes and GETFH.
-    let position = (message.len() - 8 - 8 - 4 - 4) as u32;
+    let position = (message.len() - 8 - 8 - 4) as u32;
     let bulk = [millrace::call::BulkArgument {
         position,
         length: 600,
