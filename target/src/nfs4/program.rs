@@ -23,7 +23,7 @@ use crate::store_times::StoreTimes;
 /// NFS version 4 over the exports of one reactor, with the state of clients behind `H`.
 pub struct Nfs4<S, H> {
     exports: Rc<ServedExports<S>>,
-    state: OnceCell<H>,
+    state: OnceCell<Rc<H>>,
     /// The folders above the exports of this table.
     tree: RefCell<Option<(Exports<S>, Rc<ExportTree>)>>,
     counters: Arc<Nfs4Counters>,
@@ -56,14 +56,14 @@ impl<S: Store, H: StateSeam> Nfs4<S, H> {
     }
 
     /// Serves from now on, with this state of clients. The first one given counts.
-    pub fn serve_with(&self, state: H) {
+    pub fn serve_with(&self, state: Rc<H>) {
         let _ = self.state.set(state);
     }
 
     /// The state of clients, if it is served.
     #[must_use]
     pub fn state(&self) -> Option<&H> {
-        self.state.get()
+        self.state.get().map(|state| &**state)
     }
 
     /// What only NFS version 4 counts.
@@ -117,7 +117,7 @@ impl<S: Store, H: StateSeam> Program for Nfs4<S, H> {
         call: &mut ProgramCall<'_, B>,
         reply: &mut Reply,
     ) -> Result<ProgramAnswer, Unserved> {
-        let state = self.state.get().ok_or(Unserved::NoProgram)?;
+        let state = self.state().ok_or(Unserved::NoProgram)?;
         match call.number {
             0 => return Ok(call.answer(reply, &(), true)),
             COMPOUND => {}

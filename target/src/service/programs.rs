@@ -50,7 +50,7 @@ impl<S: Store> ReactorPrograms<S> {
     /// With NFS version 4, over this state of clients.
     #[must_use]
     pub fn with_nfs4(self, state: ClientState) -> Self {
-        self.nfs4().serve_with(state);
+        self.nfs4().serve_with(Rc::new(state));
         self
     }
 

@@ -13,13 +13,14 @@ use millrace_reactor::completion::Completions;
 use super::home::StateHome;
 
 type HomeValue = Box<dyn Any + Send>;
+type HomeQuestion = Box<dyn FnOnce(&mut StateHome, Duration) -> HomeValue + Send>;
 
 /// A question of one reactor to the home on another one.
 pub struct HomeRequest {
     /// The reactor that asks.
     pub from: usize,
     token: u64,
-    run: Box<dyn FnOnce(&mut StateHome, Duration) -> HomeValue + Send>,
+    run: HomeQuestion,
 }
 
 impl HomeRequest {

@@ -138,7 +138,8 @@ impl Bench4 {
         let exports = Exports::new(exports).unwrap();
         let exports = Rc::new(ServedExports::new(exports, HandleKey::new(&SECRET)));
         let state = Rc::new(SessionDouble::default());
-        let program = Nfs4::new(Rc::clone(&exports), Rc::clone(&state));
+        let program = Nfs4::new(Rc::clone(&exports));
+        program.serve_with(Rc::clone(&state));
         let replay = ReplayCache::new(ReplayLimits::default());
         let pool = Pool::new(&registry, PoolConfig { bytes: 16 << 20 }).unwrap();
         let flow = flow(&pool);

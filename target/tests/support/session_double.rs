@@ -106,6 +106,10 @@ impl StateSeam for SessionDouble {
     type Compound = DoubleRequest;
     type IoGuard = ();
 
+    fn minor_versions(&self) -> &[u32] {
+        &[1, 2]
+    }
+
     fn lease_seconds(&self) -> u32 {
         90
     }
@@ -337,12 +341,17 @@ impl StateSeam for SessionDouble {
         Err(OperationStatus::BadStateId)
     }
 
-    fn test_stateid(&self, _: &DoubleRequest, state: StateId) -> OperationStatus {
+    async fn test_stateids(
+        &self,
+        _: &DoubleRequest,
+        states: Vec<StateId>,
+    ) -> OperationOutcome<Vec<OperationStatus>> {
         let opens = self.opens.borrow();
-        match opens.get(Self::index(state)).copied().flatten() {
+        let test = |state| match opens.get(Self::index(state)).copied().flatten() {
             Some(_) => OperationStatus::Ok,
             None => OperationStatus::BadStateId,
-        }
+        };
+        Ok(states.into_iter().map(test).collect())
     }
 
     async fn begin_io(
