@@ -13,7 +13,7 @@ use millrace::call::{
 use millrace::exports::{Exports, Rules};
 use millrace::flow::Flow;
 use millrace::handle::HandleKey;
-use millrace::nfs4::{Nfs4, SessionBounds};
+use millrace::nfs4::{Nfs4, SessionBounds, StateSeam};
 use millrace::replay::{ReplayCache, ReplayLimits};
 use millrace::rpc::ConnectionRef;
 use millrace::rpc::dispatch::Dispatcher;
@@ -23,7 +23,7 @@ use millrace_store::{Caller, Namespace, Store};
 use millrace_wire::nfs4::{
     Attribute, Attributes, Bitmap, COMPOUND, Compound, CompoundReplyHeader, CreateOperation,
     HandleBytes, NewObject, Operation, OperationResults, OperationStatus, ReadReply,
-    ReaddirOperation, ResultsReader, SequenceOperation, SetattrOperation, StateId,
+    ReaddirOperation, ResultsReader, SequenceOperation, SessionId, SetattrOperation, StateId,
 };
 use millrace_wire::rpc::{AuthSys, CallHeader, Credential, Groups, OpaqueAuth};
 use millrace_wire::xdr::{Decode, Decoder, Encode, Encoder, Padding};
@@ -31,21 +31,22 @@ use millrace_wire::xdr::{Decode, Decoder, Encode, Encoder, Padding};
 use super::session_double::SessionDouble;
 use super::{Chunks, LIMITS, SECRET, connection, flow, memory_store, ready, results, rules};
 
-pub type Programs4 = Dispatcher<(Nfs4<MemoryStore, SessionDouble>, ())>;
+pub type Programs4<H> = Dispatcher<(Nfs4<MemoryStore, H>, ())>;
 
 /// The program over some exports, and somebody who calls it.
-pub struct Bench4 {
+pub struct Bench4<H: StateSeam = SessionDouble> {
     pub pool: Pool,
     pub stores: Vec<MemoryStore>,
-    pub programs: Programs4,
+    pub programs: Programs4<H>,
     pub exports: Rc<ServedExports<MemoryStore>>,
-    pub state: Rc<SessionDouble>,
+    pub state: Rc<H>,
     pub flow: Flow,
     connection: RefCell<ConnectionRef>,
     pub limits: Cell<Limits>,
     pub user: Cell<Option<(u32, u32)>>,
     pub minor_version: Cell<u32>,
     xid: Cell<u32>,
+    pub session: Cell<SessionId>,
     pub sequence: Cell<u32>,
     pub cache_this: Cell<bool>,
 }
@@ -122,6 +123,13 @@ impl Results4 {
 }
 
 impl Bench4 {
+    /// A session without bounds to speak of.
+    pub const BOUNDS: SessionBounds = SessionBounds {
+        request: 2 << 20,
+        reply: 2 << 20,
+        cached: None,
+    };
+
     /// One export at `/export`.
     pub fn new() -> Self {
         Self::with([rules("/export")])
@@ -129,6 +137,13 @@ impl Bench4 {
 
     /// These exports, each with a store of its own.
     pub fn with(all: impl IntoIterator<Item = Rules>) -> Self {
+        Self::over(all, Rc::default())
+    }
+}
+
+impl<H: StateSeam> Bench4<H> {
+    /// The same over this state of clients.
+    pub fn over(all: impl IntoIterator<Item = Rules>, state: Rc<H>) -> Self {
         let registry = Registry::new(HugepagePolicy::Off);
         let exports: Vec<_> = all
             .into_iter()
@@ -137,7 +152,6 @@ impl Bench4 {
         let stores = exports.iter().map(|(_, store)| store.clone()).collect();
         let exports = Exports::new(exports).unwrap();
         let exports = Rc::new(ServedExports::new(exports, HandleKey::new(&SECRET)));
-        let state = Rc::new(SessionDouble::default());
         let program = Nfs4::new(Rc::clone(&exports));
         program.serve_with(Rc::clone(&state));
         let replay = ReplayCache::new(ReplayLimits::default());
@@ -156,6 +170,7 @@ impl Bench4 {
             user: Cell::new(Some((0, 0))),
             minor_version: Cell::new(2),
             xid: Cell::new(1),
+            session: Cell::new(SessionDouble::SESSION),
             sequence: Cell::new(0),
             cache_this: Cell::new(false),
         }
@@ -167,13 +182,6 @@ impl Bench4 {
         let peer = Peer::new(address, TransportKind::Rdma);
         *self.connection.borrow_mut() = connection(&self.flow, peer);
     }
-
-    /// A session without bounds to speak of.
-    pub const BOUNDS: SessionBounds = SessionBounds {
-        request: 2 << 20,
-        reply: 2 << 20,
-        cached: None,
-    };
 
     /// A call message of version 4.
     pub fn message(&self, procedure: u32, arguments: &impl Encode) -> Vec<u8> {
@@ -291,7 +299,7 @@ impl Bench4 {
     /// The same SEQUENCE once more.
     pub fn this_sequence(&self) -> Operation<'static> {
         Operation::Sequence(SequenceOperation {
-            session: SessionDouble::SESSION,
+            session: self.session.get(),
             sequence: self.sequence.get(),
             slot: 0,
             highest_slot: 0,

@@ -2,6 +2,7 @@
 
 mod clients;
 mod expiry;
+mod link;
 mod locks;
 mod opens;
 mod ranges;
