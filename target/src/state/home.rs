@@ -188,7 +188,8 @@ impl StateHome {
         self.sessions.clone()
     }
 
-    /// The oldest event that was not taken yet.
+    /// The oldest event that was not taken yet. To be called after each operation, until there is
+    /// none: grants that took state of others away may leave only when those events were acted on.
     pub fn take_event(&mut self, now: Duration) -> Option<StateEvent> {
         self.notify_waiters(now);
         self.events.pop_front()

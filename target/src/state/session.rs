@@ -154,7 +154,8 @@ impl Session {
         self.fore.requests - 1
     }
 
-    /// Begins the request of a SEQUENCE.
+    /// Begins the request of a SEQUENCE. New requests and retries of the last one renew the lease,
+    /// by [`renew_lease`](Self::renew_lease); other outcomes do not.
     ///
     /// # Errors
     /// [`StateError::BadSession`] if the session has ended, [`StateError::BadSlot`] if it has no
