@@ -266,6 +266,59 @@ fn calls_that_were_done_and_begun_are_counted() {
     assert_eq!((left.done(), left.begun()), (2, 3));
 }
 
+/// A client may send a call to two reactors, and its numbers come round.
+#[test]
+fn of_two_records_of_a_call_the_first_begun_and_the_last_done_count() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut first = open(folder.path());
+    let early = Moment::now();
+    let late = Moment {
+        boot: early.boot + 1000,
+        wall: early.wall + 1000,
+    };
+    // In the order of the slots, and against it.
+    for (xid, times) in [(1, [early, late]), (2, [late, early])] {
+        let key = key(&first.cache, xid);
+        for (writer, began) in first.writers.iter_mut().zip(times) {
+            let _ = writer.begin(&key, began, [0; 2], false);
+        }
+    }
+    for (xid, replies) in [
+        (3, [(early, "old"), (late, "new")]),
+        (4, [(late, "new"), (early, "old")]),
+    ] {
+        let key = key(&first.cache, xid);
+        for (writer, (ended, reply)) in first.writers.iter_mut().zip(replies) {
+            let place = writer.begin(&key, early, [0; 2], false).unwrap();
+            writer.done(&place, ended, reply.as_bytes());
+        }
+    }
+    let second = open(killed(folder.path()).path());
+    let cache = &second.cache;
+    for xid in [1, 2] {
+        assert_eq!(again(cache, key(cache, xid)).began, early);
+    }
+    for xid in [3, 4] {
+        assert_eq!(replayed(cache, key(cache, xid)).unwrap(), b"new");
+    }
+}
+
+#[test]
+fn a_call_stays_contested_when_it_is_repeated_by_another_process() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut first = open(folder.path());
+    let (begun, _) = begin(&mut first, 0, 1, [10, 0]);
+    let second_folder = killed(folder.path());
+    let mut second = open(second_folder.path());
+    second.cache.contest(&key(&second.cache, 99), [10, 0]);
+    let known = again(&second.cache, begun);
+    assert!(!known.alone);
+    let place = second.writers[0].begin(&begun, known.began, [10, 0], true);
+    assert!(place.is_some());
+    let third = open(killed(second_folder.path()).path());
+    assert!(!again(&third.cache, begun).alone);
+}
+
 #[test]
 fn a_range_that_the_file_does_not_have_is_refused() {
     let file = tempfile::tempfile().unwrap();
