@@ -82,7 +82,8 @@ fn the_next_process_knows_what_was_done_begun_and_left() {
     first.writers[1].void(&place);
     let (_, place) = begin(&mut first, 1, 5, [50, 0]);
     first.writers[1].done(&place, Moment::now(), &[0; REPLY_MAX + 1]);
-    assert_eq!(first.writers[1].unrecorded(), 1);
+    let unrecorded = [0, 1].map(|reactor| first.writers[reactor].unrecorded());
+    assert_eq!(unrecorded, [0, 1]);
 
     let next = killed(folder.path());
     let second = open(next.path());
@@ -266,6 +267,59 @@ fn calls_that_were_done_and_begun_are_counted() {
     assert_eq!((left.done(), left.begun()), (2, 3));
 }
 
+/// A client may send a call to two reactors, and its numbers come round.
+#[test]
+fn of_two_records_of_a_call_the_first_begun_and_the_last_done_count() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut first = open(folder.path());
+    let early = Moment::now();
+    let late = Moment {
+        boot: early.boot + 1000,
+        wall: early.wall + 1000,
+    };
+    // In the order of the slots, and against it.
+    for (xid, times) in [(1, [early, late]), (2, [late, early])] {
+        let key = key(&first.cache, xid);
+        for (writer, began) in first.writers.iter_mut().zip(times) {
+            let _ = writer.begin(&key, began, [0; 2], false);
+        }
+    }
+    for (xid, replies) in [
+        (3, [(early, "old"), (late, "new")]),
+        (4, [(late, "new"), (early, "old")]),
+    ] {
+        let key = key(&first.cache, xid);
+        for (writer, (ended, reply)) in first.writers.iter_mut().zip(replies) {
+            let place = writer.begin(&key, early, [0; 2], false).unwrap();
+            writer.done(&place, ended, reply.as_bytes());
+        }
+    }
+    let second = open(killed(folder.path()).path());
+    let cache = &second.cache;
+    for xid in [1, 2] {
+        assert_eq!(again(cache, key(cache, xid)).began, early);
+    }
+    for xid in [3, 4] {
+        assert_eq!(replayed(cache, key(cache, xid)).unwrap(), b"new");
+    }
+}
+
+#[test]
+fn a_call_stays_contested_when_it_is_repeated_by_another_process() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut first = open(folder.path());
+    let (begun, _) = begin(&mut first, 0, 1, [10, 0]);
+    let second_folder = killed(folder.path());
+    let mut second = open(second_folder.path());
+    second.cache.contest(&key(&second.cache, 99), [10, 0]);
+    let known = again(&second.cache, begun);
+    assert!(!known.alone);
+    let place = second.writers[0].begin(&begun, known.began, [10, 0], true);
+    assert!(place.is_some());
+    let third = open(killed(second_folder.path()).path());
+    assert!(!again(&third.cache, begun).alone);
+}
+
 #[test]
 fn a_range_that_the_file_does_not_have_is_refused() {
     let file = tempfile::tempfile().unwrap();
@@ -287,11 +341,15 @@ fn old_calls_are_left_behind_and_time_without_a_process_does_not_count() {
         let place = first.writers[0].begin(&key, seconds(ended), [0; 2], false);
         first.writers[0].done(&place.unwrap(), seconds(ended), b"reply");
     }
+    // One that was still being executed is never too old.
+    let open_key = key(&first.cache, 4);
+    let _ = first.writers[0].begin(&open_key, seconds(0), [0; 2], false);
     for _ in 0..3 {
         let next = killed(folder.path());
         let second = open(next.path());
         let known = |xid| replayed(&second.cache, key(&second.cache, xid)).is_some();
         assert_eq!([1, 2, 3].map(known), [false, true, true]);
+        assert_eq!(again(&second.cache, open_key).began, seconds(0));
     }
 }
 
