@@ -69,6 +69,11 @@ pub struct DoubleRequest {
 impl SessionDouble {
     pub const SESSION: SessionId = *b"the only session";
 
+    /// Takes a request with this sequence number for the next one.
+    pub fn expect_sequence(&self, sequence: u32) {
+        self.sequence.set(sequence - 1);
+    }
+
     fn stateid(index: usize, sequence: u32) -> StateId {
         let mut other = [1; 12];
         other[11] = index as u8;
