@@ -175,7 +175,8 @@ impl StateSeam for ClientState {
 
     fn finish(&self, compound: ClientRequest, reply: &FinishedReply<'_>) {
         let is_small = reply.data.is_empty() && reply.results.len() <= CACHED_UNASKED;
-        if !compound.is_cached && !(reply.changes && is_small) {
+        let is_wanted = compound.is_cached || (reply.changes && is_small);
+        if !is_wanted {
             compound.claim.finish(None);
             return;
         }

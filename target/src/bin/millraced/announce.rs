@@ -45,6 +45,15 @@ pub fn served(config: &Config, addresses: &Addresses, admin: SocketAddr) {
             );
         }
     }
+    if let Some(minor) = config.nfs4.minor_versions.iter().max() {
+        for address in &addresses.fabric {
+            let (host, port) = (host(*address), address.port());
+            tracing::info!(
+                "mount all exports by NFS version 4: \
+                 mount -t nfs -o vers=4.{minor},proto=rdma,port={port} {host}:/ /mnt"
+            );
+        }
+    }
     for entry in &config.limits {
         let networks: Vec<_> = entry.clients.iter().map(ToString::to_string).collect();
         let (clients, limits) = (networks.join(" "), limits(entry.iops, entry.bandwidth));
@@ -112,13 +121,18 @@ fn limits(iops: Option<u64>, bandwidth: Option<Bandwidth>) -> String {
     both.join(", ")
 }
 
-/// The command that mounts an export through one fabric address.
-fn mount_command(config: &Config, addresses: &Addresses, fabric: SocketAddr, path: &str) -> String {
-    let host = match fabric.ip() {
+/// The server as a mount command names it.
+fn host(fabric: SocketAddr) -> String {
+    match fabric.ip() {
         address if address.is_unspecified() => "HOST".to_owned(),
         std::net::IpAddr::V6(address) => format!("[{address}]"),
         address => address.to_string(),
-    };
+    }
+}
+
+/// The command that mounts an export through one fabric address.
+fn mount_command(config: &Config, addresses: &Addresses, fabric: SocketAddr, path: &str) -> String {
+    let host = host(fabric);
     let mut options = format!("vers=3,proto=rdma,port={},nolock", fabric.port());
     // Without a port mapper the client needs the port of MOUNT.
     if let (Rpcbind::Off, Some(rpc)) = (config.rpc.rpcbind, addresses.rpc) {
