@@ -183,6 +183,11 @@ impl<H: StateSeam> Bench4<H> {
         *self.connection.borrow_mut() = connection(&self.flow, peer);
     }
 
+    /// The connection that calls come by.
+    pub fn connection(&self) -> ConnectionRef {
+        self.connection.borrow().clone()
+    }
+
     /// A call message of version 4.
     pub fn message(&self, procedure: u32, arguments: &impl Encode) -> Vec<u8> {
         self.xid.set(self.xid.get() + 1);

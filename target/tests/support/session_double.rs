@@ -42,6 +42,8 @@ pub struct SessionDouble {
     pub shapes: RefCell<Vec<(u32, usize)>>,
     /// Whether LOCK is refused.
     pub conflict: Cell<bool>,
+    /// Whether nothing is noted, so that nothing is allocated.
+    pub is_quiet: Cell<bool>,
 }
 
 impl Default for SessionDouble {
@@ -56,6 +58,7 @@ impl Default for SessionDouble {
             changed: Cell::new(0),
             shapes: RefCell::default(),
             conflict: Cell::new(false),
+            is_quiet: Cell::new(false),
         }
     }
 }
@@ -125,9 +128,10 @@ impl StateSeam for SessionDouble {
         arguments: &SequenceOperation,
         shape: &CompoundShape<'_>,
     ) -> SequenceOutcome<DoubleRequest> {
-        self.shapes
-            .borrow_mut()
-            .push((shape.operations, shape.request_bytes));
+        if !self.is_quiet.get() {
+            let noted = (shape.operations, shape.request_bytes);
+            self.shapes.borrow_mut().push(noted);
+        }
         let reply = SequenceReply {
             session: arguments.session,
             sequence: arguments.sequence,
@@ -366,7 +370,9 @@ impl StateSeam for SessionDouble {
         state: StateId,
         kind: IoKind,
     ) -> OperationOutcome<()> {
-        self.checks.borrow_mut().push((state, kind));
+        if !self.is_quiet.get() {
+            self.checks.borrow_mut().push((state, kind));
+        }
         if state == StateId::ANONYMOUS || state == StateId::READ_BYPASS {
             return Ok(());
         }
