@@ -7,6 +7,7 @@
 //! | `table`, `rules` | what is known of operations and procedures beforehand |
 //! | `reply` | results within the bounds of transport and session |
 //! | `seam` | what the state of clients is asked for: sessions, opens, locks |
+//! | `client_state`, `client_opens`, `client_locks`, `cached_reply` | the answers of the room `state` |
 //! | `export_tree`, `position` | one name space over all exports, and the handles of a COMPOUND |
 //! | `lookup`, `directory`, `change` | names |
 //! | `attributes`, `getattr`, `set` | attributes |

@@ -47,6 +47,9 @@ impl SharedClientState {
                 start,
                 reactors,
                 lease: settings.lease,
+                // Their slots may keep 8 KiB of replies each, so all together 512 MiB.
+                sessions: 1024,
+                sessions_per_client: 16,
                 ..StateConfig::default()
             },
             identity: ServerIdentity(identity),
