@@ -54,11 +54,11 @@ labels! {
         ["device_fatal", "port_active", "port_error", "addresses_changed", "queue_pair_error",
          "completion_queue_error", "shared_receive_queue", "other"];
     QUEUE = "queue" "Sends (including Writes and Reads), or receives." ["send", "receive"];
-    PROGRAM = "program" "The RPC program." ["nfs", "mount"];
+    PROGRAM = "program" "The RPC program." ["nfs", "nfs4", "mount"];
     PROCEDURE = "procedure" "The procedure, in lower case."
         ["null", "getattr", "setattr", "lookup", "access", "readlink", "read", "write", "create",
          "mkdir", "symlink", "mknod", "remove", "rmdir", "rename", "link", "readdir",
-         "readdirplus", "fsstat", "fsinfo", "pathconf", "commit", "mnt", "dump", "umnt",
+         "readdirplus", "fsstat", "fsinfo", "pathconf", "commit", "compound", "mnt", "dump", "umnt",
          "umntall", "export"];
     SIZE = "size"
         "Bytes of a READ or WRITE: at most 4 KiB, 64 KiB, 1 MiB; `none` for all other calls and for failed ones."
