@@ -9,7 +9,7 @@ use crate::call::{BulkResult, BulkResults};
 /// Bytes of a count, a place or a length.
 const WORD: usize = 4;
 
-/// What stands before the results.
+/// The part of a reply before the results.
 pub(super) fn head(reply: &FinishedReply<'_>) -> Vec<u8> {
     let word = |number: usize| u32::try_from(number).unwrap_or(u32::MAX).to_be_bytes();
     let mut head = Vec::with_capacity(WORD * (2 + 2 * ITEMS_MAX));

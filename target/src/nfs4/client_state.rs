@@ -29,8 +29,8 @@ use crate::state::{
     ShareMode, StateError, StateHome, Stateid,
 };
 
-/// Bytes of the arguments that tell a retry from another request: SEQUENCE and what stands next to
-/// it, and no data of WRITE, which a retry may have in a chunk.
+/// Bytes of the arguments that distinguish a retry from another request: SEQUENCE and the bytes
+/// behind it, but no data of WRITE, which a retry may have in a chunk.
 const COMPARED: usize = 96;
 /// Longest reply that is cached unasked, if its request changed something: clients do not ask for
 /// all that must not be executed twice.
@@ -468,7 +468,7 @@ fn principal(credential: Option<&Caller>) -> Box<[u8]> {
     credential.map_or_else(Box::default, |caller| caller.uid.to_be_bytes().into())
 }
 
-/// By what a retry is told from another request.
+/// The fingerprint that distinguishes a retry from another request.
 fn fingerprint(credential: Option<&Caller>, shape: &CompoundShape<'_>) -> RequestFingerprint {
     let compared = shape.arguments.len().min(COMPARED);
     let mut hasher = SipHasher13::new();

@@ -22,7 +22,7 @@ use crate::store_times::StoreClass;
 const AROUND_DATA: usize = 16;
 
 impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
-    /// READ: the data stands in the reply's slices.
+    /// READ: the data is in the reply's slices.
     pub async fn read(
         &self,
         arguments: &ReadOperation,

@@ -4,9 +4,9 @@
 //! | module | content |
 //! | --- | --- |
 //! | `program`, `compound` | the program, and the engine that executes operations in order |
-//! | `table`, `rules` | what is known of operations and procedures beforehand |
+//! | `table`, `rules` | static properties of operations and procedures |
 //! | `reply` | results within the bounds of transport and session |
-//! | `seam` | what the state of clients is asked for: sessions, opens, locks |
+//! | `seam` | the interface to the state of clients: sessions, opens, locks |
 //! | `export_tree`, `position` | one name space over all exports, and the handles of a COMPOUND |
 //! | `lookup`, `directory`, `change` | names |
 //! | `attributes`, `getattr`, `set` | attributes |
