@@ -212,7 +212,7 @@ pub enum ArenaError {
         free: usize,
         /// The command that reserves enough pages.
         command: String,
-        /// What the system said.
+        /// The error of the system.
         source: std::io::Error,
     },
     /// The system has no hugepages at all.
@@ -226,7 +226,7 @@ pub enum ArenaError {
     Map {
         /// The length of the mapping.
         bytes: usize,
-        /// What the system said.
+        /// The error of the system.
         source: std::io::Error,
     },
     /// The interrupt of [`crate::Registry::interruptible`] was set before all memory was mapped.

@@ -195,8 +195,7 @@ impl Blocks {
         Some(slot)
     }
 
-    /// Takes a buffer back. If all other parts of its split buffer are free, that one is whole
-    /// again.
+    /// Takes a buffer back. If all parts of a split buffer are free, they are merged.
     pub fn give_back(&mut self, slot: Rc<BufferSlot>, gauges: &PoolGauges) {
         let index = slot.home.get();
         let block = &mut self.blocks[index as usize];

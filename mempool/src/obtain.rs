@@ -22,7 +22,7 @@ pub enum NoMemory {
     Late,
 }
 
-/// What a call waits for, for memory.
+/// The reason why a call waits for memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemoryWait {
     /// Its client holds as much as it may.
@@ -37,7 +37,7 @@ pub(crate) struct Served {
     pub account: Option<Rc<MemoryAccount>>,
     /// Requests that would wait end with [`NoMemory::Late`].
     pub is_late: bool,
-    /// What the latest request waits for.
+    /// The reason why the latest request waits.
     pub waits: Option<MemoryWait>,
 }
 
@@ -58,7 +58,7 @@ impl<'a> Charging<'a> {
         Self { pool, before }
     }
 
-    /// What the call waits for, if a request for memory of it has to wait.
+    /// The reason why a memory request of the call waits, if one does.
     #[must_use]
     pub fn waits(&self) -> Option<MemoryWait> {
         self.pool.inner().served.borrow().waits

@@ -4,7 +4,7 @@ mod support;
 
 use millrace::call::{BulkArgument, Limits, one_chunk};
 use millrace::exports::Rules;
-use millrace::nfs4::IoKind;
+use millrace::nfs4::StateIdUse;
 use millrace_wire::nfs3::Stability;
 use millrace_wire::nfs4::{
     Attribute, AttributeNumber as Number, Attributes, Bitmap, CloseOperation, CommitOperation,
@@ -200,7 +200,7 @@ fn v4_data_08_nothing_moves_with_a_bad_stateid() {
     let results = bench.results_with(&message, &bulk, &mut chunks);
     assert_eq!((results.status(), chunks.pulls), (Status::BadStateId, 0));
     let checks = bench.state.checks.borrow();
-    assert_eq!(*checks, [(unknown, IoKind::Write)]);
+    assert_eq!(*checks, [(unknown, StateIdUse::Write)]);
 }
 
 #[test]

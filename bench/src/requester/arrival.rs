@@ -1,4 +1,4 @@
-//! What a message is, before anything is done about it.
+//! Classification of received messages, before they are processed.
 
 use millrace_wire::rpc::MessageType;
 use millrace_wire::rpcrdma::version2::claimed_direction;

@@ -32,7 +32,7 @@ pub(super) enum Arrangement {
     Whole { inserts: Vec<Insert>, length: usize },
 }
 
-/// What the chunks are parts of.
+/// The message that the chunks are parts of.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Base<'a> {
     /// An inline message.
@@ -49,7 +49,7 @@ impl Base<'_> {
         }
     }
 
-    /// Whether before `at` the length word of such a chunk stands.
+    /// Whether the length word of such a chunk is before `at`.
     fn announces(&self, at: usize, length: usize) -> bool {
         let Self::Inline(bytes) = self else {
             return false;

@@ -2,7 +2,7 @@
 //! section 4, RFC 1813 section 3.3).
 //!
 //! Eligible for chunks are the data of READ and WRITE and the texts of READLINK and SYMLINK. They
-//! are not counted here: whoever calls READ or READLINK says how much room there is.
+//! are not counted here: the caller of READ or READLINK states the room for them.
 
 use millrace_wire::nfs3::{FileAttributes, FileHandle, Procedure};
 

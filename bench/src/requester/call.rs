@@ -45,9 +45,9 @@ pub struct Call<'a, A> {
     pub version: u32,
     /// Procedure of that version.
     pub procedure: u32,
-    /// The arguments, without what is apart.
+    /// The arguments, without the separate data.
     pub arguments: A,
-    /// What is apart.
+    /// The separate data.
     pub data: Data<'a>,
     /// Room for eligible results, one entry for each, as large as the result may get.
     ///
@@ -159,7 +159,7 @@ pub enum CallError {
     /// RDMA_ERROR with a code that its version does not have.
     #[error("the server answered with the unknown RDMA error {0}")]
     UnknownError(u32),
-    /// The reply contradicts what was offered.
+    /// The reply contradicts the offered chunks.
     #[error("the reply does not agree with the chunks that were offered")]
     BadReply,
     /// No reply within [`Settings::timeout`](super::Settings::timeout).
@@ -209,13 +209,13 @@ pub struct Completion<'a> {
     pub result: Result<Reply<'a>, CallError>,
 }
 
-/// Who is told of completions. The calls it is told of are over: their memory is free.
+/// The receiver of completions. Completed calls have ended: their memory is free.
 pub type Sink<'a> = &'a mut dyn FnMut(Completion<'_>);
 
 /// An RPC reply.
 #[derive(Clone, Copy, Debug)]
 pub struct Reply<'a> {
-    /// The message from its XID on, without what is in write chunks.
+    /// The message from its XID on, without the data in write chunks.
     pub message: &'a [u8],
     /// For each write chunk offered, the bytes that the server says it wrote there; `None` where
     /// the result stayed in the message. Empty if no write chunk was offered.

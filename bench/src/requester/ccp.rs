@@ -14,7 +14,7 @@ use super::configuration::{Configuration, ExchangeStep};
 use super::connection::{Connection, RequesterState};
 
 impl Connection {
-    /// What was agreed held for the connection before only.
+    /// The agreed values were valid for the previous connection only.
     pub(super) fn begin_configuration(&mut self) {
         let wanted = self.settings.ccp.is_some() && self.settings.identity.is_somebody();
         let lost = matches!(

@@ -24,7 +24,7 @@ pub(super) struct Configuration {
     pub step: ExchangeStep,
     pub xid: u32,
     pub deadline: Option<Instant>,
-    /// What the server told.
+    /// The limits stated by the server.
     pub limits: Option<Limits>,
 }
 

@@ -28,13 +28,13 @@ use super::version_search::VersionSearch;
 /// Send queue entries beyond the credits.
 const SPARE_SENDS: u32 = 8;
 
-/// Where a connection stands.
+/// The state of a connection.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RequesterState {
     /// The server has not answered yet.
     #[error("the server has not answered yet")]
     Connecting,
-    /// The connection stands, and the version is being found out.
+    /// The connection is established, and the version is being determined.
     #[error("the server has not answered the first message yet")]
     Negotiating,
     /// Calls travel.
@@ -51,7 +51,7 @@ pub enum RequesterState {
     Down(Ended),
 }
 
-/// What a connection has done, over all its queue pairs.
+/// Counters of a connection, over all its queue pairs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Calls sent, also those sent again.
@@ -62,7 +62,7 @@ pub struct Counters {
     pub errors: u64,
     /// Messages dropped: malformed, of unknown XID, or no replies at all.
     pub dropped: u64,
-    /// Replies that contradicted what was offered.
+    /// Replies that contradicted the offered chunks.
     pub bad_replies: u64,
     /// Keys that the server invalidated, as it was allowed to.
     pub invalidated: u64,
@@ -110,11 +110,11 @@ pub struct Connection {
     pub(super) pool: Pool,
     pub(super) address: SocketAddr,
     pub(super) queue_pair: QueuePairId,
-    /// The version of what is sent, and its place in the search for it.
+    /// The version of sent messages, and the progress of the search for it.
     pub(super) version: Version,
     pub(super) negotiation: VersionSearch,
     pub(super) falls_back: bool,
-    /// What the server said of itself.
+    /// The private data of the server.
     pub(super) peer: Option<PrivateData>,
     /// The newest XID of a message that is no call of an owner's.
     pub(super) own_xids: u32,
@@ -146,7 +146,7 @@ pub struct Connection {
     pub(super) fetches: Fetches,
     /// Receives posted.
     pub(super) receives: u32,
-    /// No deadline lies before it.
+    /// No deadline is earlier.
     pub(super) next_deadline: Option<Instant>,
     pub(super) scratch: Scratch,
     pub(super) counters: Counters,
@@ -253,7 +253,8 @@ impl Connection {
             receive_size: self.settings.receive_size() as u32,
         };
         let private_data = self.settings.private_data.map(|mut message| {
-            // A server that is told so may do it at once, and some devices end the connection then.
+            // A server that reads this may invalidate at once, and some devices then end the
+            // connection.
             message.remote_invalidation &= provider.remote_invalidation().receives;
             message.to_bytes()
         });
@@ -297,7 +298,7 @@ impl Connection {
         Ok(())
     }
 
-    /// The queue pair whose events belong to this connection.
+    /// The queue pair of this connection.
     #[must_use]
     pub const fn queue_pair(&self) -> QueuePairId {
         self.queue_pair
@@ -309,7 +310,7 @@ impl Connection {
         self.address
     }
 
-    /// Where the connection stands.
+    /// The connection's state.
     #[must_use]
     pub const fn state(&self) -> &RequesterState {
         &self.state
@@ -329,7 +330,7 @@ impl Connection {
         &self.window
     }
 
-    /// What the connection has done.
+    /// The counters of the connection.
     #[must_use]
     pub const fn counters(&self) -> &Counters {
         &self.counters

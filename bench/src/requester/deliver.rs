@@ -1,4 +1,4 @@
-//! The end of a call: keys die, then its owner is told.
+//! The end of a call: its keys are invalidated, then its owner is notified.
 
 use millrace_reactor::fabric::{Key, Provider, Revoked, Slices};
 use millrace_wire::rpc::{self, MessageType};
@@ -25,9 +25,9 @@ impl Connection {
         }
     }
 
-    /// Asks for the end of all keys of a call. If a key is not there any more though nobody took
-    /// it away, the memory may still be reachable: then the connection ends, and with it all its
-    /// keys, before the call does (RFC 8166 section 4.5.4).
+    /// Asks for the end of all keys of a call. If a key is missing although it was not invalidated,
+    /// the memory may still be reachable: then the connection ends, and with it all its keys,
+    /// before the call does (RFC 8166 section 4.5.4).
     pub(super) fn fence(&mut self, provider: &mut dyn Provider, index: u32) {
         let slot = &mut self.slots[index as usize];
         for at in 0..slot.offers.len() {
@@ -73,7 +73,7 @@ impl Connection {
         }
     }
 
-    /// Tells the owner. The call's own clones of its memory are gone by then.
+    /// Notifies the owner. The call's own clones of its memory are dropped before.
     pub(super) fn deliver(&mut self, provider: &mut dyn Provider, index: u32, sink: Sink<'_>) {
         let slot = &mut self.slots[index as usize];
         let Stage::Ending(ending) = std::mem::take(&mut slot.stage) else {

@@ -7,8 +7,8 @@ use millrace_wire::xdr::Encoder;
 use super::connection::Connection;
 
 impl Connection {
-    /// Puts an RDMA_DONE for a call's reply into the queue. It stands at the front of the buffer
-    /// with the call's own message, whose Send is over.
+    /// Queues an RDMA_DONE for a call's reply. It is encoded at the front of the buffer of the
+    /// call's own message, which has been sent.
     pub(super) fn finish_fetch(&mut self, index: u32) {
         let slot = &self.slots[index as usize];
         let mut bytes = [0; FIRST_WORDS];

@@ -33,7 +33,7 @@ pub struct CallTemplate {
     header: usize,
     taken: Option<Taken>,
     largest_reply: usize,
-    /// Where the argument stands.
+    /// The position of the argument.
     argument: Option<usize>,
 }
 
@@ -72,8 +72,8 @@ impl Connection {
         self.enqueue(index, xid, encoded, call.largest_reply, &repetition, now)
     }
 
-    /// Encodes a call for [`repeat`](Self::repeat). `argument` is where the argument that differs
-    /// stands, in bytes from the first of the arguments.
+    /// Encodes a call for [`repeat`](Self::repeat). `argument` is the position of the argument that
+    /// differs, in bytes from the first of the arguments.
     ///
     /// # Errors
     /// As [`submit`](Self::submit).
@@ -286,7 +286,7 @@ impl CallSlot {
             };
             let pad = pad(extent.length);
             if room_for_pad && pad > 0 {
-                // Four bytes at the buffer's end, where nothing else of the message stands.
+                // Four bytes at the buffer's end, which the message does not use.
                 self.room
                     .push(message.slice(message.len() - pad..message.len()));
                 extent.length += pad;

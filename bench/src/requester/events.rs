@@ -1,4 +1,4 @@
-//! What the provider reports of a connection.
+//! Handling of the provider's events of a connection.
 
 use std::time::Instant;
 
@@ -202,7 +202,7 @@ impl Connection {
         }
     }
 
-    /// Posts receives in place of those whose buffers wait for keys to die.
+    /// Posts receives to replace those with buffers that wait for the invalidation of keys.
     fn refill(&mut self, provider: &mut dyn Provider) {
         let wanted = self.settings.receives();
         while self.is_up() && self.receives < wanted {

@@ -1,7 +1,7 @@
 //! Replies with read chunks: their parts are fetched by RDMA Reads (RFC 5666 sections 3.5 and 3.8).
 //!
-//! No server of today sends such replies, but whoever gets one has to fetch it and to say so, or
-//! the server's memory stays exposed. So this works without being asked for.
+//! No current server sends such replies. But the receiver of one has to fetch it and to send
+//! RDMA_DONE, or the server's memory stays exposed. So this is always enabled.
 
 use millrace_mempool::Buffer;
 use millrace_reactor::fabric::{Operation, Provider, SLICES_MAX, WorkError, WorkRequest};
@@ -23,8 +23,8 @@ enum Refused {
 }
 
 impl Connection {
-    /// A reply with read chunks came. `written` tells of its write chunks, unless they contradict
-    /// what was offered.
+    /// Handles a reply with read chunks. `written` describes its write chunks, unless they
+    /// contradict the offered ones.
     pub(super) fn on_read_chunks(
         &mut self,
         provider: &mut dyn Provider,

@@ -7,10 +7,10 @@ use millrace_reactor::fabric::chain::{self, Direction, RemoteSegment};
 use millrace_reactor::fabric::{Operation, RemoteAddress, Slices};
 use millrace_wire::rpcrdma::Segment;
 
-/// What is to be fetched, and what follows.
+/// The pending RDMA Reads and RDMA_DONEs of replies with read chunks.
 #[derive(Debug, Default)]
 pub(super) struct Fetches {
-    /// Calls whose replies are here and not looked into, in order of arrival.
+    /// Calls with replies that have arrived and are not processed yet, in order of arrival.
     pub arrived: VecDeque<u32>,
     /// RDMA Reads to be posted.
     pub reads: VecDeque<QueuedRead>,
@@ -41,8 +41,8 @@ impl Fetches {
         self.open = 0;
     }
 
-    /// Queues the RDMA Reads that fill some memory from segments. What the segments have beyond the
-    /// memory is not read.
+    /// Queues the RDMA Reads that fill some memory from segments. Bytes of the segments beyond the
+    /// memory are not read.
     pub fn queue(
         &mut self,
         (index, slices): (u32, usize),

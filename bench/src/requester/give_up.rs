@@ -9,10 +9,10 @@ use super::connection::Connection;
 use super::slot::{Owner, Stage};
 
 impl Connection {
-    /// Ends a call. A queued call leaves the queue. The memory of a call that was sent is put out
-    /// of the server's reach before its owner is told, which breaks the connection if the server
-    /// is at work on it after all; where RDMA Reads of ours are underway, the owner is told when
-    /// they have ended. The call's credit and slot are used until its reply comes, and a reply
+    /// Ends a call. A queued call leaves the queue. The memory of a call that was sent is made
+    /// inaccessible to the server before its owner is notified, which breaks the connection if the
+    /// server still accesses it; if RDMA Reads of this side are in flight, the owner is notified
+    /// when they have ended. The call's credit and slot are used until its reply comes, and a reply
     /// with read chunks is still answered by RDMA_DONE. False if the call has ended already.
     pub fn cancel(&mut self, provider: &mut dyn Provider, id: CallId, sink: Sink<'_>) -> bool {
         let Some(slot) = self.slots.get(id.index as usize) else {
@@ -26,7 +26,7 @@ impl Connection {
         true
     }
 
-    /// Ends the calls whose time is over, as [`cancel`](Self::cancel) does; and the connection, if
+    /// Ends the calls that have timed out, as [`cancel`](Self::cancel) does; and the connection, if
     /// the server leaves RDMA Reads for such a call unanswered, or the first messages.
     pub fn expire(&mut self, provider: &mut dyn Provider, now: Instant, sink: Sink<'_>) {
         if self.next_deadline.is_none_or(|deadline| now < deadline) {

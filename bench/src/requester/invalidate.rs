@@ -77,8 +77,8 @@ impl Connection {
         !self.forsaken.is_empty() && offers.any(|offer| self.forsaken.contains(&offer.key.0))
     }
 
-    /// A key died that nobody was allowed to invalidate: memory of another call may be gone from
-    /// under it, so the connection ends.
+    /// A key was invalidated that the server was not allowed to invalidate: another call may have
+    /// lost its memory, so the connection ends.
     pub(super) fn on_surprise(&mut self, provider: &mut dyn Provider) {
         self.counters.surprises += 1;
         provider.abort(self.queue_pair);

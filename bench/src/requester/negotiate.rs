@@ -40,7 +40,7 @@ impl Connection {
         self.falls_back
     }
 
-    /// Chooses what a new connection begins with.
+    /// Chooses the version that a new connection begins with.
     pub(super) fn choose_version(&mut self, now: Instant) {
         let versions = self.settings.versions;
         let remembered =
@@ -67,7 +67,7 @@ impl Connection {
         self.rules.versions = Versions::new(version, version);
     }
 
-    /// The connection stands: calls may travel, or the search begins.
+    /// Handles the establishment of the connection: calls may be sent, or the search begins.
     pub(super) fn stand(&mut self, now: Instant) {
         self.measure();
         let mut wait = self.settings.settle + self.settings.negotiation;
@@ -188,7 +188,7 @@ impl Connection {
         self.fail_queue(provider, error, sink);
     }
 
-    /// Ends the calls that wait, for there is nobody to send them to.
+    /// Ends the waiting calls, because there is no connection to send them on.
     fn fail_queue(&mut self, provider: &mut dyn Provider, error: CallError, sink: Sink<'_>) {
         while let Some(index) = self.queue.pop_front() {
             self.slots[index as usize].stage = Stage::Ending(Ending::Failed(error));

@@ -1,11 +1,11 @@
 //! Extensions of version two: messages of type RDMA2_OPTIONAL (version two draft section 4).
 //!
-//! None is built in. A message of a type that nobody registered is answered by INVAL_OPTION if its
-//! direction is that of a call, and dropped if it is that of a reply, as errors go to requesters
+//! None is built in. A message of an unregistered type is answered by INVAL_OPTION if it has the
+//! direction of a call, and dropped if it has that of a reply, as errors are sent to requesters
 //! only; nothing else changes.
 //!
-//! Whoever writes an [`Extension`] states its purpose, its XDR, its own errors, whether its
-//! messages have a payload, and how it gets on with other extensions (section 4.3).
+//! The documentation of an [`Extension`] states its purpose, its XDR, its own errors, whether its
+//! messages have a payload, and its interaction with other extensions (section 4.3).
 
 use millrace_mempool::Class;
 use millrace_reactor::fabric::Provider;

@@ -1,8 +1,8 @@
 //! RDMA_MSGP: data of inline calls that arrives aligned (RFC 5666 section 3.9).
 //!
 //! The sentences of the standard differ on whether an item of exactly the threshold is aligned, so
-//! there never is one. Nor is any item aligned but the data that is kept apart until it is sent:
-//! the threshold lies above everything else in the message.
+//! such an item is avoided. Only data that is kept separate until it is sent is aligned: the
+//! threshold is above the size of everything else in the message.
 
 use millrace_mempool::Class;
 use millrace_wire::rpcrdma::Version;

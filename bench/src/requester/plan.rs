@@ -23,7 +23,7 @@ pub struct Extent {
     pub pieces: usize,
 }
 
-/// What a call looks like.
+/// The layout of a call.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Shape {
     /// Bytes of the RPC message without its eligible items.
@@ -97,7 +97,7 @@ impl Merge {
     }
 }
 
-/// Where the RPC message of a call stands.
+/// The placement of a call's RPC message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// RDMA_MSG, everything behind the header.
@@ -111,7 +111,7 @@ pub enum Form {
 /// How a call travels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallPlan {
-    /// Where its message stands.
+    /// The placement of its message.
     pub form: Form,
     /// How read and write chunks are put together.
     pub merge: Merge,
@@ -225,7 +225,7 @@ impl Offer {
     }
 }
 
-/// Bytes of the reply chunk that the largest reply needs, with what stands in its header besides.
+/// Bytes of the reply chunk that the largest reply needs, given the other content of its header.
 fn reply_chunk(shape: &Shape, limits: &CallLimits, header: usize, offer_writes: bool) -> usize {
     let results: usize = if offer_writes {
         0

@@ -1,4 +1,4 @@
-//! Replies judged by what was offered.
+//! Validation of replies against the offered chunks.
 
 use arrayvec::ArrayVec;
 use millrace_wire::rpcrdma::{Header, Lists, WriteChunk};
@@ -25,9 +25,9 @@ pub(super) enum AnswerBody<'a> {
 
 /// Bytes that the server says it wrote into each write chunk that was offered.
 ///
-/// Handles and offsets of the reply are not looked at. Fewer chunks than offered, and chunks with
-/// fewer segments, may stand where no result was written. `None` for lengths beyond what was
-/// offered, or with gaps: such a reply is bad.
+/// Handles and offsets of the reply are ignored. Fewer chunks than offered, and chunks with fewer
+/// segments, are allowed where no result was written. `None` for lengths beyond the offered ones,
+/// or with gaps: such a reply is bad.
 pub(super) fn written(
     lists: &Lists<'_>,
     offers: &[Offered],

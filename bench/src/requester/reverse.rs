@@ -1,12 +1,12 @@
 //! Calls that the server makes on the same connection (RFC 8167, version two draft section 5.2.2).
 //!
-//! They have credits, XIDs and receives of their own, come and are answered inline, and use the
-//! version that forward calls use. Chunks are not taken in this direction, which the peer is told
-//! by BAD_XDR, or ERR_CHUNK in version one (RFC 8167 section 5.3).
+//! They have credits, XIDs and receives of their own, are received and answered inline, and use the
+//! version of the forward calls. Chunks in this direction are refused by BAD_XDR, or ERR_CHUNK in
+//! version one (RFC 8167 section 5.3).
 //!
-//! Calls are served as they come. An answer that cannot be sent at once, as there is no memory or
-//! no room in the send queue, waits for [`Connection::pump`]; of those there are at most as many as
-//! the server has credits, for it has to have the answers before it may call again.
+//! Calls are served in order of arrival. An answer that cannot be sent at once, for lack of memory
+//! or room in the send queue, waits for [`Connection::pump`]. The number of waiting answers is
+//! limited by the server's credits, since it needs the answers before it may call again.
 
 use millrace_mempool::Class;
 use millrace_reactor::fabric::Provider;
@@ -32,7 +32,7 @@ impl Connection {
         self.settings.reverse_credits > 0
     }
 
-    /// What is granted to the server: what it asks for, up to the setting.
+    /// The credits granted to the server: the requested number, up to the setting.
     pub(super) fn reverse_grant(&self, wish: u32) -> u32 {
         wish.clamp(1, self.settings.reverse_credits.max(1))
     }
@@ -64,7 +64,7 @@ impl Connection {
     /// no answer.
     ///
     /// # Errors
-    /// What is wrong if the answer has no room.
+    /// The fault, if the answer does not fit.
     fn answer_reverse(
         &mut self,
         header: &Header<'_>,

@@ -90,7 +90,7 @@ impl Connection {
         posted
     }
 
-    /// Takes back what a call offered that was not sent after all.
+    /// Withdraws the memory that a call offered but that was not sent.
     fn withdraw(&mut self, provider: &mut dyn Provider, index: u32) {
         let slot = &mut self.slots[index as usize];
         for offer in &slot.offers {

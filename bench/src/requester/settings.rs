@@ -1,4 +1,4 @@
-//! What a requester decides about its connections.
+//! The settings of a requester's connections.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Nobody: AUTH_NONE.
+    /// No credentials: AUTH_NONE.
     #[must_use]
     pub const fn none() -> Self {
         Self {
@@ -88,7 +88,7 @@ impl Identity {
     }
 }
 
-/// What is asked for by the connection configuration protocol (RFC 5666 section 6).
+/// The values requested by the connection configuration protocol (RFC 5666 section 6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ccp {
     /// Program number. Early servers had no fixed one.
@@ -152,9 +152,9 @@ pub struct Settings {
     /// Calls that the server may make at once on the same connection (RFC 8167); zero to serve
     /// none. There are so many receives more.
     pub reverse_credits: u32,
-    /// What is told to the server of our sizes (RFC 8797), or nothing: then the inline limit is the
-    /// version's own both ways: 1024 bytes, or 4096 in version two. The receive size is also the
-    /// size of posted receives.
+    /// The sizes stated to the server (RFC 8797), if any. Without them the inline limit is the
+    /// version's default in both directions: 1024 bytes, or 4096 in version two. The receive size
+    /// is also the size of posted receives.
     pub private_data: Option<PrivateData>,
     /// Credits asked for in every call, at least 1 (RFC 8166 section 3.3.1).
     pub credits: u32,
@@ -177,9 +177,9 @@ pub struct Settings {
     pub room_for_pad: bool,
     /// How long a call may take, from being submitted to its reply.
     pub timeout: Duration,
-    /// What a [`Session`](super::Session) waits between its connection standing and the first call
-    /// on it. Linux's siw as responder hands its socket over only after it has sent the MPA reply,
-    /// and a message that comes in between lies there unseen until the next one comes, which no
+    /// The delay of a [`Session`](super::Session) between the establishment of its connection and
+    /// the first call. Linux's siw as responder hands its socket over only after it has sent the
+    /// MPA reply. A message that arrives in between is not processed before the next one, which no
     /// requester may send before it has a reply.
     pub settle: Duration,
     /// How long a [`Session`](super::Session) with [`keep_calls`](Self::keep_calls) waits for any
@@ -210,9 +210,9 @@ pub struct Settings {
     pub alignment: Alignment,
     /// Who calls.
     pub identity: Identity,
-    /// Channel bindings (RFC 5056) of a link that protects the connection, such as IPsec: carried
-    /// for those who bind a security context to the connection, and looked at by nobody else (RFC
-    /// 5666 section 11).
+    /// Channel bindings (RFC 5056) of a link that protects the connection, such as IPsec: available
+    /// for binding a security context to the connection, and not used otherwise (RFC 5666 section
+    /// 11).
     pub channel_bindings: Option<Vec<u8>>,
     /// The XID to begin with; taken at random if absent.
     pub first_xid: Option<u32>,

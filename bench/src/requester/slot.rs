@@ -36,19 +36,19 @@ pub struct Offered {
     pub revoked: bool,
 }
 
-/// What the owner of a call knows of its end.
+/// The owner's view of a call's end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Owner {
     /// It waits for the completion.
     #[default]
     Waits,
-    /// It has given up, and is told so when its memory is out of reach.
+    /// It has given up, and is notified when its memory is inaccessible to the server.
     Leaves(CallError),
     /// It has been told, while the reply is still owed.
     Told,
 }
 
-/// Where a call stands.
+/// The progress of a call.
 #[derive(Debug, Default)]
 pub enum Stage {
     /// The slot is free.
@@ -89,7 +89,7 @@ pub struct CallSlot {
     pub sequence: u64,
     pub deadline: Option<Instant>,
     pub stage: Stage,
-    /// What the owner knows of the end.
+    /// The owner's view of the end.
     pub owner: Owner,
     /// The buffer with the RPC message, room for a header before it.
     pub message: Option<Slice>,
@@ -112,7 +112,7 @@ pub struct CallSlot {
     pub bounce: Vec<(usize, Slice)>,
     /// Memory of the reply chunk, once its keys are dead.
     pub reply: Option<Slice>,
-    /// What the reply says of the write chunks.
+    /// The bytes that the reply states for the write chunks.
     pub written: ArrayVec<Option<u32>, ITEMS_MAX>,
     /// Memory in which a fetched reply is put together.
     pub gathered: Vec<Slice>,
@@ -168,7 +168,7 @@ impl CallSlot {
         )
     }
 
-    /// Forgets what was offered on a connection that is gone, and waits to be sent again.
+    /// Drops the offers on a lost connection, and queues the call to be sent again.
     pub fn requeue(&mut self) {
         self.offers.clear();
         self.nominated = 0;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 /// Most servers that are remembered; the oldest makes room.
 const SERVERS_MAX: usize = 1024;
 
-/// Servers that seem to speak version one only, for a while. Clones share what they know.
+/// Servers that seem to speak version one only. Entries expire. Clones share the list.
 #[derive(Clone, Debug)]
 pub struct VersionMemory {
     period: Duration,

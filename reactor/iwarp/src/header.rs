@@ -201,8 +201,8 @@ impl Segment {
         })
     }
 
-    /// The message sequence number of an FPDU that is a whole plain Send, told from its head;
-    /// `None` for any other, also where only [`Self::decode`] can tell what it is.
+    /// The message sequence number of an FPDU that is a complete plain Send, determined from its
+    /// head; `None` for any other FPDU, and if only [`Self::decode`] can determine its type.
     pub(crate) fn only_send(head: &[u8; LENGTH_BYTES + UNTAGGED_BYTES]) -> Option<u32> {
         const CONTROL: [u8; 2] = [LAST | DDP_VERSION, RDMAP_VERSION << 6 | Opcode::Send as u8];
         let plain = head[2..4] == CONTROL && u32_at(head, 8) == QUEUE_SEND && u32_at(head, 16) == 0;

@@ -1,9 +1,9 @@
-//! Steering tags of one stream: which memory the peer may read or write.
+//! Steering tags of one stream: the memory that the peer may read or write.
 //!
-//! A tag holds the index of its slot, masked with a secret of the stream, and random bits above.
-//! A tag is valid on the stream that made it only, since each stream has a table of its own (RFC
-//! 5042 section 5.2). Slots are reused first in, first out, so that a dead tag's slot rests for as
-//! long as possible, and a reused slot has new random bits.
+//! A tag holds the index of its slot, masked with a secret of the stream, and random bits above. A
+//! tag is valid on the stream that made it only, since each stream has a table of its own (RFC 5042
+//! section 5.2). Slots are reused first in, first out, so that a revoked tag's slot stays unused
+//! for as long as possible, and a reused slot has new random bits.
 
 use std::collections::VecDeque;
 
@@ -216,7 +216,7 @@ impl<L> Keys<L> {
         (memory, Some(index))
     }
 
-    /// A tag whose revocation has taken effect.
+    /// A tag after its revocation has taken effect.
     pub(crate) fn take_revoked(&mut self) -> Option<(u32, L)> {
         self.revoked.pop_front()
     }

@@ -7,9 +7,8 @@
 //! memory only through the [`Memory`] that its user supplies, so it runs equally over registered
 //! slices and over plain vectors in a test.
 //!
-//! What is left out on purpose: receiving markers (this end never asks for them, as RFC 5044
-//! section 4.3 allows), and the operations of RFC 7306, which are refused with `unexpected
-//! opcode`.
+//! Deliberately not supported: receiving markers (this end never asks for them, as RFC 5044 section
+//! 4.3 allows), and the operations of RFC 7306, which are refused with `unexpected opcode`.
 
 #![forbid(unsafe_code)]
 

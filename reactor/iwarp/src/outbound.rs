@@ -17,8 +17,8 @@ use crate::header::{CRC_BYTES, LENGTH_BYTES, ULPDU_BYTES_MAX, pad_bytes};
 use crate::memory::Memory;
 use crate::work::WorkId;
 
-/// Parts on their way at once; with scattered memory a part may take several entries of a
-/// gathered write, whose number is limited to 1024.
+/// Parts in flight at once. With scattered memory a part may take several entries of a gathered
+/// write, which has at most 1024.
 const PARTS_MAX: usize = 768;
 /// Payloads up to this length are copied into the arena: below it, one more entry in a gathered
 /// write costs more than the copy.
@@ -41,7 +41,7 @@ pub(crate) enum Source {
     Exposure(u32),
 }
 
-/// What is complete once its last byte is accepted.
+/// An item that is complete when its last byte is accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Finished {
     Work(WorkId),
@@ -340,7 +340,7 @@ impl Outbound {
         staging.parts.push_back(part);
     }
 
-    /// What is to be sent, from the first byte not accepted on.
+    /// The data to send, from the first byte that is not accepted yet.
     pub(crate) fn parts(&self) -> impl Iterator<Item = Part> {
         let mut skip = self.front_sent;
         self.staging

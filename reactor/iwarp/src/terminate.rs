@@ -12,7 +12,7 @@ pub(crate) const CONTROL_BYTES: usize = 4;
 pub(crate) const TERMINATE_BYTES_MAX: usize =
     CONTROL_BYTES + LENGTH_BYTES + UNTAGGED_BYTES + READ_REQUEST_BYTES;
 
-/// What a Terminate message says.
+/// The content of a Terminate message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Terminate {
     /// 0 RDMAP, 1 DDP, 2 MPA.
@@ -35,13 +35,13 @@ impl Terminate {
     }
 }
 
-/// What the peer did wrong, or what we cannot go on with.
+/// A violation by the peer, or a local error that ends the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
     /// An FPDU's check value does not fit its bytes.
     #[error("an FPDU failed its CRC")]
     Crc,
-    /// This side cannot carry on for a reason of its own during connection setup.
+    /// A local error during connection setup.
     #[error("local catastrophic error in MPA")]
     SetupCatastrophic,
     /// The peer wants to open more Reads than this side serves.
@@ -50,7 +50,7 @@ pub enum Fault {
     /// No kind of ready-to-receive message is common to both sides.
     #[error("no matching ready-to-receive")]
     NoReadyToReceive,
-    /// This side cannot carry on for a reason of its own.
+    /// A local error after the connection was set up.
     #[error("local catastrophic error")]
     Catastrophic,
     /// A tagged segment names no memory that this stream may write.
@@ -116,7 +116,7 @@ impl Fault {
     /// Layer, type and code on the wire.
     ///
     /// DDP has no code for a lack of write rights; an invalid steering tag is the nearest, since
-    /// the tag is not valid for what was asked.
+    /// the tag is not valid for the requested access.
     #[must_use]
     pub const fn terminate(self) -> Terminate {
         let (layer, kind, code) = match self {

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-/// What a work request does.
+/// The operation of a work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// One message into the peer's next posted receive.
@@ -138,7 +138,7 @@ impl WorkId {
 /// A Read and the requests that continue it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WholeRead {
-    /// Work requests, that of the Read counted.
+    /// Work requests, including that of the Read.
     pub(crate) works: u32,
     /// Bytes of all their memory.
     pub(crate) length: u32,
@@ -264,13 +264,14 @@ impl<L> WorkQueue<L> {
         self.queue.back_mut().map(|work| &mut work.local)
     }
 
-    /// Ends a request, the first time it is said, and drops the reported-by-nobody at the front.
+    /// Ends a request, if it has not ended yet, and drops unsignalled requests that succeeded from
+    /// the front.
     pub(crate) fn finish(&mut self, id: WorkId, result: Result<(), WorkFault>) {
         self.mark(id, result);
         self.reap();
     }
 
-    /// Ends a request, the first time it is said. [`Self::reap`] has to follow.
+    /// Ends a request, if it has not ended yet. [`Self::reap`] has to follow.
     pub(crate) fn mark(&mut self, id: WorkId, result: Result<(), WorkFault>) {
         let index =
             id.0.checked_sub(self.first)
@@ -286,8 +287,8 @@ impl<L> WorkQueue<L> {
         }
     }
 
-    /// Drops the reported-by-nobody at the front, where they stand: moving them out costs more
-    /// than all else here.
+    /// Drops unsignalled requests that succeeded from the front, in place: moving them out costs
+    /// more than everything else here.
     pub(crate) fn reap(&mut self) {
         let over = self
             .queue

@@ -1,4 +1,4 @@
-//! The table of exports: what is served, to whom, and as which user.
+//! The table of exports: the served folders, their clients, and the users that callers act as.
 //!
 //! A table is an immutable snapshot. A change of the configuration builds a new one on each
 //! reactor; requests that already run finish with the one they began with.
@@ -53,8 +53,8 @@ pub enum Flavor {
     None,
     /// AUTH_SYS.
     Sys,
-    /// One that proves who is calling, RPCSEC_GSS. Without a mechanism to check it by, which this
-    /// server has none of, no call is strong enough.
+    /// RPCSEC_GSS, which authenticates the caller. This server has no mechanism for it, so all
+    /// calls are too weak.
     Gss,
 }
 
@@ -174,7 +174,7 @@ pub struct ExportTotals {
 }
 
 impl ExportTotals {
-    /// Adds what was done on one reactor.
+    /// Adds the counters of one reactor.
     pub fn add(&mut self, counters: &ExportCounters) {
         // Errors first, so that they are never more than the calls.
         self.errors += counters.errors.get();
@@ -184,7 +184,7 @@ impl ExportTotals {
     }
 }
 
-/// Most exports whose counts are kept although they are not served any more.
+/// Most exports of which the counts are kept after they are no longer served.
 const GONE_MAX: usize = 1024;
 
 /// What calls have done with each export on one reactor. Counts outlive changes of the table, so

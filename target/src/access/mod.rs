@@ -172,7 +172,7 @@ impl<'c, S: Store> Access<'c, S> {
             return Err(AccessError::ReadOnly);
         }
         if export.rules.squash(self.credential) != object.caller {
-            // What the caller may do was decided for another user.
+            // The caller's permissions were decided for another user.
             return Err(AccessError::OtherCaller);
         }
         Ok(())

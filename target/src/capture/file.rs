@@ -40,7 +40,7 @@ impl CaptureFile {
         }
     }
 
-    /// Appends what a file begins with: its header, and the beginning of the connection.
+    /// Appends the first part of a file: its header, and the beginning of the connection.
     pub fn begin(&mut self, at: SystemTime, out: &mut Vec<u8>) {
         let at = since_epoch(at);
         packet::file_header(out);

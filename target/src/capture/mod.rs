@@ -1,6 +1,6 @@
 //! Copies of a connection's messages, and the pcap files that they are written to.
 //!
-//! A [`CapturePoint`] at the connection hands copies to a [`CaptureSink`]; whoever asked for the
+//! A [`CapturePoint`] at the connection hands copies to a [`CaptureSink`]; the requester of the
 //! capture takes them from the [`CaptureSource`] at the other end, and writes a [`CaptureFile`].
 
 mod file;
@@ -21,7 +21,7 @@ pub struct CapturedMessage {
     pub at: SystemTime,
     /// Whether it came from the client.
     pub received: bool,
-    /// Its number among those of its direction, from one on, those counted that were dropped.
+    /// Its number in its direction, starting at one and counting dropped messages.
     pub number: u32,
     /// The client's key that it invalidates.
     pub invalidate: Option<u32>,

@@ -40,7 +40,7 @@ pub fn file_header(out: &mut Vec<u8>) {
     out.extend_from_slice(&MAGIC.to_le_bytes());
     out.extend_from_slice(&VERSION.0.to_le_bytes());
     out.extend_from_slice(&VERSION.1.to_le_bytes());
-    // Time zone and accuracy, which nobody uses.
+    // Time zone and accuracy, which are unused in practice.
     out.extend_from_slice(&[0; 8]);
     out.extend_from_slice(&SNAPSHOT.to_le_bytes());
     out.extend_from_slice(&LINK_RAW.to_le_bytes());

@@ -1,4 +1,4 @@
-//! The channel between a captured connection and whoever reads the capture. It is bounded and the
+//! The channel between a captured connection and the reader of the capture. It is bounded and the
 //! connection never waits: messages that find no room are counted and dropped.
 
 use std::sync::Arc;
@@ -91,10 +91,10 @@ impl CaptureSink {
 }
 
 impl CaptureSource {
-    /// The next message; none if there is none until `deadline`.
+    /// The next message; `None` if none arrives until `deadline`.
     ///
     /// # Errors
-    /// There will be no more: the connection has ended, or as many as were wanted have been taken.
+    /// There will be no more: the connection has ended, or the requested number has been captured.
     pub fn next(&self, deadline: Instant) -> Result<Option<CapturedMessage>, CaptureEnded> {
         use crossbeam_channel::RecvTimeoutError::{Disconnected, Timeout};
         match self.receiver.recv_deadline(deadline) {

@@ -30,7 +30,7 @@ pub struct Mounted {
     pub path: String,
 }
 
-/// Who mounted what; clones share the list, which is that of the whole process.
+/// The mounts of all clients; clones share the list, which covers the whole process.
 #[derive(Clone, Debug, Default)]
 pub struct MountTable {
     mounts: Arc<Mutex<VecDeque<Mounted>>>,

@@ -19,7 +19,7 @@ use crate::rpc::program::{
     ProcedureInfo, Program, ProgramAnswer, ProgramCall, ProgramInfo, Unserved,
 };
 
-/// What the program table says about MOUNT version 3 (RFC 1813 section 5.2).
+/// The program table's entry for MOUNT version 3 (RFC 1813 section 5.2).
 pub const INFO: ProgramInfo = ProgramInfo {
     number: PROGRAM,
     name: "mount",

@@ -1,4 +1,4 @@
-//! The arguments of a call, decoded once, and what the call is about.
+//! The arguments of a call, decoded once, and the subject of the call.
 
 use millrace_wire::nfs3::{
     AccessArguments, CommitArguments, CreateArguments, EntryArguments, FileHandle, LinkArguments,

@@ -23,7 +23,7 @@ pub(crate) struct Context<'c, S> {
     pub export: Option<&'c Export<S>>,
     /// That object.
     pub subject: Result<Object<'c, S>, Status>,
-    /// What is known of the call if an earlier process may have executed it.
+    /// The known facts about the call if an earlier process may have executed it.
     pub again: Option<InterruptedCall>,
     /// Whether an export did not admit the client, or not with this flavor.
     pub turned_away: Cell<bool>,
@@ -138,8 +138,8 @@ impl<S: Store> Object<'_, S> {
         self.key.seal(self.export.id.0, handle)
     }
 
-    /// Attributes as the wire has them. The file system's number is that of the export, so that
-    /// clients keep exports apart whatever their stores are.
+    /// Attributes in wire format. The export's number serves as the file system's, so that clients
+    /// distinguish exports of any stores.
     pub fn attributes(&self, attributes: &Attributes) -> FileAttributes {
         convert::attributes(attributes, self.export.id.0)
     }
@@ -148,7 +148,7 @@ impl<S: Store> Object<'_, S> {
         convert::consistency(consistency, self.export.id.0)
     }
 
-    /// The attributes now, if they can be had: what a failure tells.
+    /// The current attributes, if they are available, for the results of failures.
     pub async fn post(&self) -> PostAttributes {
         self.view()
             .attributes(self.handle)
@@ -172,7 +172,7 @@ impl<S: Store> Object<'_, S> {
         Err(Failure { status, detail })
     }
 
-    /// Splits the outcome of a modification into what the wire wants in either case.
+    /// Converts the outcome of a modification into the results of success or failure.
     pub async fn modified<T>(
         &self,
         modified: Modified<T>,
@@ -193,7 +193,7 @@ impl<S: Store> Object<'_, S> {
     }
 }
 
-/// What a call is answered whose object may not be used.
+/// The status of a call that may not use its object.
 #[cold]
 fn status_of(procedure: Procedure, error: AccessError, turned_away: &Cell<bool>) -> Status {
     let status = match error {

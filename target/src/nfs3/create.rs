@@ -126,8 +126,8 @@ pub(super) async fn mknod<S: Store>(
     .await
 }
 
-/// `made` is what an earlier process may have made for the same call, where a second execution
-/// finds that in its way.
+/// `made` is the object that an earlier process may have made for the same call, if a second
+/// execution fails because it exists.
 async fn created<S: Store>(
     context: &Context<'_, S>,
     directory: &Object<'_, S>,

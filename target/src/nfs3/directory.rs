@@ -15,14 +15,14 @@ use crate::store_times::StoreClass;
 /// Best size of a listing, as FSINFO tells it.
 pub(super) const LISTING_PREFERRED: u32 = 64 << 10;
 
-/// Most bytes of a listing: what a buffer of the middle class holds with headers around it.
-/// A listing may always be shorter than asked.
+/// Most bytes of a listing: it fits with its headers into a buffer of the middle class. A listing
+/// may always be shorter than requested.
 const LISTING_MAX: u32 = (64 << 10) - 2048;
 
 /// The RPC reply header and the status in front of a listing.
 const AROUND_LISTING: usize = 24 + 4;
 
-/// What a listing was asked for.
+/// The parameters of a listing.
 struct Listing {
     cookie: u64,
     verifier: CookieVerifier,
@@ -160,7 +160,7 @@ fn push<S: Store>(
     }
 }
 
-/// Writes what the outcome tells over the place that was kept for it.
+/// Writes the outcome into the space that was reserved for it.
 fn fill_in<S: Store>(
     results: &mut [u8],
     directory: &Object<'_, S>,

@@ -1,9 +1,10 @@
 //! Calls that an earlier process may have executed already, or not.
 //!
-//! The process was killed between the mark that the call begins and its answer. The client repeats
-//! the call, and all that can be known is what is found now. These are the rules; "since" means a
-//! time stamp of the object not before the call was first begun, and "alone" that no other call of
-//! this server has used the same names meanwhile ([`InterruptedCall::alone`]).
+//! The process was killed between the journal record of the call's beginning and its answer. The
+//! client repeats the call, and only the present state of the objects is known. These are the
+//! rules; "since" means a time stamp of the object not before the call was first begun, and "alone"
+//! that no other call of this server has used the same names meanwhile
+//! ([`InterruptedCall::alone`]).
 //!
 //! | procedure | what is found | what is done |
 //! | --- | --- | --- |
@@ -13,19 +14,20 @@
 //! | | the object there was changed since, not alone | refused (NFS3ERR_IO): it may be a new one |
 //! | RENAME | no old name, an object changed since at the new one, alone | success |
 //! | | the object at the old name was changed since, not alone | refused (NFS3ERR_IO) |
-//! | LINK | the name is a link to this very object, changed since | success |
+//! | LINK | the name is a link to the same object, changed since | success |
 //! | CREATE guarded, MKDIR, SYMLINK, MKNOD | an object as this call makes it, with its owner and still empty, changed since but not since the restart, alone | success, with this object |
-//! | all | anything else | executed again, and answered as that comes out |
+//! | all | anything else | executed again, and answered with that result |
 //!
-//! What that guarantees. Nothing that another client made or changed through this server since is
-//! removed or renamed for a call that had been executed. A success is answered only where what the
-//! call asks for is so. Of two clients that compete for a name (a lock) never both are told that
-//! they made it. What it does not: where a rule for success does not apply (the names were
-//! contested, or the new object was used before the repetition came), a call that was executed can
-//! be answered NFS3ERR_EXIST or NFS3ERR_NOENT, as by a server without a cache; a name that is
-//! removed or made on the host itself, not through this server, within the gap can be taken for
-//! this call's doing; and CREATE unchecked or SETATTR of a size may take effect a second time after
-//! another client's change, which had no order with the call, as that was not answered yet.
+//! These rules guarantee the following. A call that had been executed does not remove or rename an
+//! object that another client made or changed through this server since. Success is answered only
+//! if the requested state exists. If two clients compete for a name (a lock), at most one of them
+//! is told that it made it. The rules do not guarantee more: where a rule for success does not
+//! apply (the names were contested, or the new object was used before the repetition came), a call
+//! that was executed can be answered NFS3ERR_EXIST or NFS3ERR_NOENT, as by a server without a
+//! cache; a name that is removed or made on the host itself, not through this server, within the
+//! gap can be attributed to this call; and CREATE unchecked or SETATTR of a size may take effect a
+//! second time after another client's change, which was not ordered with the call, as the call was
+//! not answered yet.
 //!
 //! All of this is rare and its futures are boxed where they are awaited, so that they make no task
 //! larger.
@@ -45,7 +47,7 @@ use crate::store_times::StoreClass;
 /// How far behind the clock time stamps of files may be, in nanoseconds: a tick of the kernel.
 const TICK: u64 = 10_000_000;
 
-/// What an object has to look like to be what a call made.
+/// The properties by which an object is recognised as made by a call.
 pub(super) struct Made<'a> {
     pub kind: Kind,
     pub set: &'a SetAttributes,
@@ -59,7 +61,8 @@ pub(super) enum Verdict {
     Execute,
     /// It was.
     Executed,
-    /// That cannot be told, and executing it might destroy what is another's.
+    /// It is unknown whether it was executed, and executing it might destroy another client's
+    /// object.
     Unknown,
 }
 
@@ -130,7 +133,7 @@ pub(super) async fn linked<S: Store>(
     )
 }
 
-/// What a call made before that was now answered "exists".
+/// The object that an interrupted call had made, if its repetition fails because the name exists.
 pub(super) async fn made<S: Store>(
     again: &InterruptedCall,
     directory: &Object<'_, S>,
@@ -167,7 +170,7 @@ pub(super) async fn made<S: Store>(
     Some((handle, found))
 }
 
-/// What a guarded CREATE makes.
+/// The object that a guarded CREATE makes.
 pub(super) fn guarded(how: &CreateHow) -> Option<Made<'_>> {
     match how {
         CreateHow::Guarded(set) => Some(Made {

@@ -30,7 +30,7 @@ pub(super) async fn lookup<S: Store>(
     }
 }
 
-/// The text stands in `reply`'s slices.
+/// The text is in `reply`'s slices.
 pub(super) async fn readlink<S: Store>(
     context: &Context<'_, S>,
     reply: &mut Reply,
@@ -52,7 +52,7 @@ pub(super) async fn readlink<S: Store>(
             detail: attributes,
         });
     };
-    // A text cannot be cut short: one that finds no room is too large an answer.
+    // A text cannot be shortened: if it does not fit, the answer is too large.
     if length > 0 {
         let Ok(mut buffer) = reply.pool().obtain_another(text.len()).await else {
             return Err(Failure {

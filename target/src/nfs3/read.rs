@@ -12,8 +12,8 @@ use crate::store_times::StoreClass;
 /// Reply header, status, attributes, count, end of file and length word around the data.
 const AROUND_DATA: usize = 24 + 4 + 88 + 4 + 4 + 4;
 
-/// What a READ asks for beyond the room that was offered for it, where the client can be told.
-/// Else a short answer is better than none.
+/// The room that a READ needs beyond what the client offered, if the transport can report that.
+/// Otherwise a short answer is better than none.
 pub(super) fn shortage<S: Store>(
     context: &Context<'_, S>,
     arguments: &ReadArguments,
@@ -30,14 +30,14 @@ pub(super) fn shortage<S: Store>(
     })
 }
 
-/// The data stands in `reply`'s slices.
+/// The data is in `reply`'s slices.
 pub(super) async fn read<S: Store>(
     context: &Context<'_, S>,
     arguments: &ReadArguments,
     reply: &mut Reply,
 ) -> ReadResults<'static> {
     let file = context.subject().map_err(bare)?;
-    // A short answer is always allowed; what the transport cannot carry must not be tried.
+    // A short answer is always allowed. Do not read more than the transport can carry.
     let room = u32::try_from(reply.bulk_room(0, AROUND_DATA)).unwrap_or(u32::MAX);
     let count = arguments.count.min(TRANSFER_MAX).min(room);
     if count == 0 && arguments.count > 0 {

@@ -1,4 +1,4 @@
-//! What the program table says about NFS version 3.
+//! The program table's entry for NFS version 3.
 
 use millrace_wire::nfs3::{PROGRAM, VERSION};
 use millrace_wire::xdr::{Decoder, Result};

@@ -84,7 +84,7 @@ pub(super) const EXCLUSIVE: Bitmap = Bitmap::of(&[
     Number::ModeSetMasked,
 ]);
 
-/// Attributes whose values a store counts up.
+/// Attributes that need the space statistics of a store.
 pub(super) const OF_SPACE: Bitmap = Bitmap::of(&[
     Number::FilesAvailable,
     Number::FilesFree,

@@ -3,13 +3,13 @@
 use millrace_mempool::Slice;
 use millrace_wire::xdr::ITEMS_MAX;
 
-use super::seam::{CachedReply, FinishedReply};
+use super::seam::{CachedCompound, FinishedReply};
 use crate::call::{BulkResult, BulkResults};
 
 /// Bytes of a count, a place or a length.
 const WORD: usize = 4;
 
-/// What stands before the results.
+/// The part of a reply before the results.
 pub(super) fn head(reply: &FinishedReply<'_>) -> Vec<u8> {
     let word = |number: usize| u32::try_from(number).unwrap_or(u32::MAX).to_be_bytes();
     let mut head = Vec::with_capacity(WORD * (2 + 2 * ITEMS_MAX));
@@ -36,7 +36,7 @@ pub(super) fn data(reply: &FinishedReply<'_>) -> Vec<u8> {
 }
 
 /// The reply that was kept; `None` if it is none.
-pub(super) fn decode(kept: &[u8]) -> Option<CachedReply> {
+pub(super) fn decode(kept: &[u8]) -> Option<CachedCompound> {
     let mut rest = kept;
     let mut word = || {
         let (word, behind) = rest.split_first_chunk::<WORD>()?;
@@ -50,7 +50,7 @@ pub(super) fn decode(kept: &[u8]) -> Option<CachedReply> {
         items.try_push(BulkResult { position, length }).ok()?;
     }
     let (results, data) = rest.split_at_checked(length)?;
-    Some(CachedReply {
+    Some(CachedCompound {
         results: results.to_vec(),
         items,
         data: data.to_vec(),
@@ -75,7 +75,7 @@ mod tests {
             changes: false,
         };
         let kept = [head(&reply), vec![1, 2, 3, 4], vec![7, 8, 9]].concat();
-        let cached = CachedReply {
+        let cached = CachedCompound {
             results: vec![1, 2, 3, 4],
             items,
             data: vec![7, 8, 9],

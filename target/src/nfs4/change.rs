@@ -41,7 +41,7 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
         let text = match &arguments.object {
             NewObject::Symlink(text) => match text.data {
                 Data::Inline(bytes) => bytes,
-                // What is too long is answered below, and is not fetched.
+                // A text that is too long is not fetched; it is refused below.
                 Data::Apart(_) if text.length > TEXT_MAX => &[0; TEXT_MAX as usize + 1][..],
                 Data::Apart(position) => {
                     let length = text.length as usize;

@@ -7,10 +7,9 @@ use millrace_wire::nfs4::{
 };
 
 use super::client_state::{ClientState, key, stateid, status, wire_stateid};
-use super::seam::{FileIdentity, LockConflict, LockRefusal};
+use super::seam::{DeniedLock, FileIdentity, LockRefusal};
 use crate::state::{
-    ByteRange, ClientId, LockConflict as HeldLock, LockHolder, LockMode, LockRequest, StateError,
-    Stateid,
+    ByteRange, ClientId, LockConflict, LockHolder, LockMode, LockRequest, StateError, Stateid,
 };
 
 /// Who locks, as it travels to the home.
@@ -106,9 +105,9 @@ fn refusal(error: StateError) -> LockRefusal {
     }
 }
 
-fn conflict(held: &HeldLock) -> LockConflict {
+fn conflict(held: &LockConflict) -> DeniedLock {
     let owner: ArrayVec<u8, 1024> = held.owner.iter().copied().take(1024).collect();
-    LockConflict {
+    DeniedLock {
         offset: held.range.offset(),
         length: held.range.length(),
         kind: match held.mode {

@@ -20,17 +20,17 @@ use siphasher::sip::SipHasher13;
 use super::cached_reply;
 use super::reply::SessionBounds;
 use super::seam::{
-    AcceptedSequence, CallOrigin, CompoundShape, FileIdentity, FinishedReply, IoKind, OpenBasis,
-    OpenGrant, OpenRequest, SequenceOutcome, StateSeam,
+    AcceptedSequence, CallOrigin, CompoundShape, FileIdentity, FinishedReply, OpenBasis, OpenGrant,
+    OpenRequest, SequenceOutcome, StateIdUse, StateSeam,
 };
 use crate::state::{
-    ChannelLimits, ClientId, FileKey, HomeLink, IoKind as StateIoKind, RequestFingerprint,
-    SessionBegin, SessionClaim, SessionConditions, SessionDirectory, SessionId, SessionRequest,
-    ShareMode, StateError, StateHome, Stateid,
+    ChannelLimits, ClientId, FileKey, HomeLink, IoKind, RequestFingerprint, SessionBegin,
+    SessionClaim, SessionConditions, SessionDirectory, SessionId, SessionRequest, ShareMode,
+    StateError, StateHome, Stateid,
 };
 
-/// Bytes of the arguments that tell a retry from another request: SEQUENCE and what stands next to
-/// it, and no data of WRITE, which a retry may have in a chunk.
+/// Bytes of the arguments that distinguish a retry from another request: SEQUENCE and the bytes
+/// behind it, but no data of WRITE, which a retry may have in a chunk.
 const COMPARED: usize = 96;
 /// Longest reply that is cached unasked, if its request changed something: clients do not ask for
 /// all that must not be executed twice.
@@ -446,14 +446,14 @@ impl StateSeam for ClientState {
         compound: &ClientRequest,
         file: &FileIdentity,
         state: StateId,
-        kind: IoKind,
+        kind: StateIdUse,
     ) -> OperationOutcome<()> {
         let (client, file, state) = (compound.client(), key(file), stateid(state));
         let kind = match kind {
-            IoKind::Read => StateIoKind::Read,
-            IoKind::Write => StateIoKind::Write,
-            IoKind::Resize => StateIoKind::SetSize,
-            IoKind::SetAttributes => return Ok(()),
+            StateIdUse::Read => IoKind::Read,
+            StateIdUse::Write => IoKind::Write,
+            StateIdUse::Resize => IoKind::SetSize,
+            StateIdUse::SetAttributes => return Ok(()),
         };
         let check = move |home: &mut StateHome, now| {
             home.check_io(client, &file, &state, kind, now).map(drop)
@@ -468,7 +468,7 @@ fn principal(credential: Option<&Caller>) -> Box<[u8]> {
     credential.map_or_else(Box::default, |caller| caller.uid.to_be_bytes().into())
 }
 
-/// By what a retry is told from another request.
+/// The fingerprint that distinguishes a retry from another request.
 fn fingerprint(credential: Option<&Caller>, shape: &CompoundShape<'_>) -> RequestFingerprint {
     let compared = shape.arguments.len().min(COMPARED);
     let mut hasher = SipHasher13::new();

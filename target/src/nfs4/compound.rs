@@ -45,7 +45,7 @@ pub(super) struct CompoundRun<'c, S, H: StateSeam> {
     /// The saved ones.
     pub saved: Option<(FilePosition<'c, S>, StateId)>,
     /// The request as its session knows it.
-    pub session: Option<SessionRequest<H::Compound>>,
+    pub session: Option<RequestInSession<H::Compound>>,
     /// The export of the first object that is used.
     pub export: Option<&'c Export<S>>,
     /// Whether an export did not admit the client, or not with this flavor.
@@ -58,13 +58,13 @@ pub(super) struct CompoundRun<'c, S, H: StateSeam> {
     is_admitted: bool,
 }
 
-/// A request that has a slot of its session.
-pub(super) struct SessionRequest<C> {
+/// A request that holds a slot of its session.
+pub(super) struct RequestInSession<C> {
     pub compound: C,
     pub id: SessionId,
 }
 
-/// What a COMPOUND has come to behind an operation.
+/// The progress of a COMPOUND after an operation.
 enum Progress {
     /// An operation was answered so.
     Answered(OperationStatus),
@@ -74,7 +74,7 @@ enum Progress {
     Uncached,
 }
 
-/// An operation that was decoded, and where it stands.
+/// A decoded operation, and its position.
 struct Step<'o, 'a> {
     operation: &'o Operation<'a>,
     known: OperationNumber,
@@ -110,7 +110,8 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
         }
     }
 
-    /// Executes the operations that follow the header. False if a reply of before does not fit.
+    /// Executes the operations that follow the header. Returns false if a cached reply does not
+    /// fit.
     pub async fn execute<B: Bulk>(
         &mut self,
         call: &mut ProgramCall<'_, B>,
@@ -158,8 +159,8 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
                 Ok(Progress::Repeated(fits)) => return Ok(fits),
                 Ok(Progress::Uncached) => is_uncached = true,
                 Err(unserved) => {
-                    // What was executed must not be executed again: the client is told to come
-                    // back, if it asks by another connection.
+                    // The executed operations must not be executed again: a retry on another
+                    // connection gets NFS4ERR_DELAY.
                     reply.refuse(operation.number(), OperationStatus::Delay);
                     self.finish(reply);
                     return Err(unserved);
@@ -184,7 +185,7 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
         }
     }
 
-    /// Why an operation cannot be executed where it stands, if so (RFC 8881 section 2.10.2.1).
+    /// The error of an operation that is not allowed at its position (RFC 8881 section 2.10.2.1).
     fn misplaced(&self, operation: &Operation<'_>, at: u32, count: u32) -> Option<OperationStatus> {
         let (is_first, is_alone) = (at == 1, count == 1);
         if let Operation::Illegal(_) = operation {
@@ -279,7 +280,7 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
         };
         match self.seam.sequence(&self.origin, arguments, &shape).await {
             SequenceOutcome::Execute(accepted) => {
-                self.session = Some(SessionRequest {
+                self.session = Some(RequestInSession {
                     compound: accepted.compound,
                     id: arguments.session,
                 });
@@ -348,7 +349,7 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
                     Err(status) => out.u32(status.number()).map(|()| *status),
                 }));
             }
-            // What clients do less often has tasks of its own, which do not enlarge all others.
+            // Less frequent operations are boxed, so that they do not enlarge all tasks.
             operation => {
                 let pool = reply.inner().pool().clone();
                 if let Operation::Create(create) = operation {

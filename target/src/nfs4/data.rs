@@ -10,7 +10,7 @@ use millrace_wire::xdr::{Data, Encode};
 use super::compound::CompoundRun;
 use super::position::gather;
 use super::reply::CompoundReply;
-use super::seam::{IoKind, StateSeam};
+use super::seam::{StateIdUse, StateSeam};
 use super::status;
 use crate::access::ExportedObject;
 use crate::call::Bulk;
@@ -22,7 +22,7 @@ use crate::store_times::StoreClass;
 const AROUND_DATA: usize = 16;
 
 impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
-    /// READ: the data stands in the reply's slices.
+    /// READ: the data is in the reply's slices.
     pub async fn read(
         &self,
         arguments: &ReadOperation,
@@ -61,7 +61,7 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
     ) -> Result<(u32, bool), OperationStatus> {
         let file = self.object(OperationStatus::IsDirectory)?;
         let state = self.stateid(arguments.state)?;
-        let _guard = self.begin_io(file, state, IoKind::Read).await?;
+        let _guard = self.begin_io(file, state, StateIdUse::Read).await?;
         // A short answer is always allowed; what cannot be carried must not be tried.
         let room = u32::try_from(reply.data_room(AROUND_DATA)).unwrap_or(u32::MAX);
         let count = arguments.count.min(TRANSFER_MAX).min(room);
@@ -127,7 +127,7 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
             Err(status) => return Ok(Err(status)),
         };
         // Nothing is fetched for a WRITE that is not allowed.
-        let _guard = match self.begin_io(file, state, IoKind::Write).await {
+        let _guard = match self.begin_io(file, state, StateIdUse::Write).await {
             Ok(guard) => guard,
             Err(status) => return Ok(Err(status)),
         };

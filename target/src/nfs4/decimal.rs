@@ -29,8 +29,8 @@ impl DecimalText {
     }
 }
 
-/// The number that a text stands for: decimal digits without sign and leading zeros. The largest
-/// one means no owner to the host.
+/// Parses a number: decimal digits without sign and leading zeros. The largest one means no owner
+/// to the host.
 pub(super) fn parse(text: &[u8]) -> Option<u32> {
     let has_leading_zero = text.len() > 1 && text.starts_with(b"0");
     let is_number = text.iter().all(u8::is_ascii_digit) && !has_leading_zero;

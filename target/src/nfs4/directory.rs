@@ -17,8 +17,8 @@ use super::status;
 use crate::access::ExportedObject;
 use crate::store_times::StoreClass;
 
-/// Most bytes of a listing: what a buffer of the middle class holds with headers around it.
-/// A listing may always be shorter than asked.
+/// Most bytes of a listing: it fits with its headers into a buffer of the middle class. A listing
+/// may always be shorter than requested.
 const LISTING_MAX: u32 = (64 << 10) - 2048;
 
 /// Cookies of pseudo folders begin behind those that clients take for `.` and `..`.
@@ -185,7 +185,7 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
         found
     }
 
-    /// Attributes of what a client finds at a folder.
+    /// Attributes of the object that a client sees at a folder.
     async fn entered_attributes(&self, folder: FolderIndex, wanted: &Bitmap) -> EntryAttributes {
         let position = self.enter(folder)?;
         if let FilePosition::Object(_) = &position {
@@ -240,8 +240,8 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
     }
 }
 
-/// The status of a listing without room for an entry: that of the client's own bound, or of the
-/// reply's.
+/// The status of a listing without room for an entry. It depends on whether the client's bound or
+/// that of the reply was exceeded.
 fn too_small(
     arguments: &ReaddirOperation,
     room: usize,
@@ -254,8 +254,8 @@ fn too_small(
     }
 }
 
-/// Appends an entry, if it fits. One whose attributes cannot be had says why, where the client
-/// asks for that; else the whole listing fails.
+/// Appends an entry, if it fits. If its attributes are not available, it carries the error if the
+/// client asks for that; otherwise the whole listing fails.
 fn push(
     writer: &mut DirectoryWriter<'_, '_>,
     cookie: u64,

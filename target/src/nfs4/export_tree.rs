@@ -1,7 +1,7 @@
-//! One name space over all exports: the folders on the ways to them (RFC 8881 section 7).
+//! One name space over all exports: the folders on their paths (RFC 8881 section 7).
 //!
-//! A folder that is no export itself is a pseudo folder: read-only, with handles of their own that
-//! name it by a hash of its path. Which of them a client sees depends on its address.
+//! A folder that is no export itself is a pseudo folder. It is read-only, and its handle contains a
+//! hash of its path. The set of pseudo folders that a client sees depends on its address.
 
 use std::net::IpAddr;
 
@@ -27,13 +27,13 @@ pub(super) struct ExportTree {
 struct TreeFolder {
     name: Box<[u8]>,
     parent: FolderIndex,
-    /// A hash of its path: its number, and its name in handles.
+    /// A hash of its path: its file number, and its identifier in handles.
     id: u64,
     export: Option<ExportId>,
     children: Vec<FolderIndex>,
 }
 
-/// The export that handles of pseudo folders name: that of no path.
+/// The export in handles of pseudo folders: that of the empty path.
 pub(super) fn pseudo_export() -> ExportId {
     ExportId::of("")
 }
@@ -83,7 +83,7 @@ impl ExportTree {
         index
     }
 
-    /// When the tree was put together: the change attribute of its folders.
+    /// When the tree was built: the change attribute of its folders.
     pub fn made(&self) -> Time {
         self.made
     }
@@ -97,7 +97,7 @@ impl ExportTree {
             .map(FolderIndex)
     }
 
-    /// What stands in handles of a folder.
+    /// The object part of a folder's handles.
     pub fn handle(&self, folder: FolderIndex) -> Handle {
         let id = self.id(folder).to_be_bytes();
         Handle::new(&id).expect("eight bytes are not too many")
@@ -143,7 +143,8 @@ impl ExportTree {
         found.map(FolderIndex)
     }
 
-    /// The export that a folder lies in, which does not begin there itself, and where that begins.
+    /// The export around a folder, not counting one that begins at the folder itself, and the
+    /// folder at which that export begins.
     pub fn outer(&self, mut folder: FolderIndex) -> Option<(ExportId, FolderIndex)> {
         while folder != ROOT {
             folder = self.parent(folder);

@@ -60,7 +60,7 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
         }
     }
 
-    /// Attributes of what is at a position, with those of the file system that are wanted.
+    /// Attributes of the object at a position, with the requested ones of its file system.
     pub async fn attributes(
         &self,
         position: &FilePosition<'c, S>,

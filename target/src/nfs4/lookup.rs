@@ -87,8 +87,8 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
             .is_visible(folder, self.access.exports, self.access.client)
     }
 
-    /// What a client finds at a folder: the root of the export that begins there, if it may use
-    /// that, else a pseudo folder.
+    /// The object that a client sees at a folder: the root of the export that begins there, if the
+    /// client may use it, otherwise a pseudo folder.
     pub fn enter(&self, folder: FolderIndex) -> Result<FilePosition<'c, S>, OperationStatus> {
         if let Some(export) = self.export_at(folder) {
             let root = export.store.root();
@@ -119,7 +119,7 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
         Ok(())
     }
 
-    /// What a name stands for in the current directory.
+    /// Looks up a name in the current directory.
     pub async fn find(&self, name: &[u8]) -> Result<FilePosition<'c, S>, OperationStatus> {
         let directory = match self.position()? {
             FilePosition::Folder(folder) => {
@@ -203,8 +203,8 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
         None
     }
 
-    /// Whether a directory of the export that begins at `outer` is the one that a folder below is
-    /// in, where no other export is between them.
+    /// Whether `directory`, of the export that begins at `outer`, is the parent directory of the
+    /// folder `below`, with no other export between them.
     pub async fn is_at(
         &self,
         outer: FolderIndex,
@@ -241,7 +241,7 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
         Ok(())
     }
 
-    /// What is above the current directory.
+    /// The parent of the current directory.
     pub async fn parent(&self) -> Result<FilePosition<'c, S>, OperationStatus> {
         let directory = match self.position()? {
             FilePosition::Folder(ROOT) => return Err(OperationStatus::NoEntry),
@@ -271,8 +271,8 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
         }
     }
 
-    /// What a folder is that has others below it: the root of an export, a directory of the export
-    /// around it, or a pseudo folder.
+    /// The object at a folder that has others below it: the root of an export, a directory of the
+    /// export around it, or a pseudo folder.
     async fn covered(&self, folder: FolderIndex) -> FilePosition<'c, S> {
         if self.export_at(folder).is_none()
             && let Some(object) = self.object_below(folder).await
@@ -282,7 +282,7 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
         self.enter(folder).unwrap_or(FilePosition::Folder(folder))
     }
 
-    /// What the export around a folder has there.
+    /// The object that the export around a folder has at its path.
     pub async fn object_below(&self, folder: FolderIndex) -> Option<ExportedObject<'c, S>> {
         let (_, outer) = self.tree.outer(folder)?;
         let export = self.export_at(outer)?;
@@ -290,7 +290,7 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
         self.access.visible((export, handle)).ok()
     }
 
-    /// READLINK: the text stands in the reply's slices.
+    /// READLINK: the text is in the reply's slices.
     pub async fn read_link(&self, reply: &mut CompoundReply<'_>) -> OperationStatus {
         let number = OperationNumber::Readlink.number();
         match self.link_text().await {
@@ -334,9 +334,9 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
     }
 }
 
-/// Whether the operations behind one that puts a handle in place use that handle under the flavor
-/// of the call (RFC 8881 section 2.6.3.1.1). LOOKUP, LOOKUPP and OPEN answer for what they find
-/// themselves.
+/// Whether the operations after one that sets the current handle use that handle under the flavor
+/// of the call (RFC 8881 section 2.6.3.1.1). LOOKUP, LOOKUPP and OPEN check the flavor of their
+/// results themselves.
 fn puts_to_use(mut behind: Decoder<'_>) -> bool {
     loop {
         let number = behind.u32().ok().and_then(OperationNumber::from_number);

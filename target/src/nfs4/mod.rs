@@ -4,9 +4,9 @@
 //! | module | content |
 //! | --- | --- |
 //! | `program`, `compound` | the program, and the engine that executes operations in order |
-//! | `table`, `rules` | what is known of operations and procedures beforehand |
+//! | `table`, `rules` | static properties of operations and procedures |
 //! | `reply` | results within the bounds of transport and session |
-//! | `seam` | what the state of clients is asked for: sessions, opens, locks |
+//! | `seam` | the interface to the state of clients: sessions, opens, locks |
 //! | `client_state`, `client_opens`, `client_locks`, `cached_reply` | the answers of the room `state` |
 //! | `export_tree`, `position` | one name space over all exports, and the handles of a COMPOUND |
 //! | `lookup`, `directory`, `change` | names |
@@ -47,8 +47,9 @@ pub use program::{Nfs4, Nfs4Counters};
 pub use reply::SessionBounds;
 pub use rules::INFO;
 pub use seam::{
-    AcceptedSequence, CachedReply, CallOrigin, CompoundShape, FileIdentity, FinishedReply, IoKind,
-    LockConflict, LockRefusal, OpenBasis, OpenGrant, OpenRequest, SequenceOutcome, StateSeam,
+    AcceptedSequence, CachedCompound, CallOrigin, CompoundShape, DeniedLock, FileIdentity,
+    FinishedReply, LockRefusal, OpenBasis, OpenGrant, OpenRequest, SequenceOutcome, StateIdUse,
+    StateSeam,
 };
 
 /// Most bytes of data that are copied into a message, as no place beside it is left for them.

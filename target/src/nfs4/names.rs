@@ -2,8 +2,8 @@
 
 use millrace_wire::nfs4::OperationStatus;
 
-/// Checks that a name can stand in a directory whose longest names have `longest` bytes. Names are
-/// any bytes but NUL and '/'; `.` and `..` are none.
+/// Checks that a name is valid in a directory with names of at most `longest` bytes. Names are any
+/// bytes but NUL and '/'; `.` and `..` are not names.
 pub(super) fn check(name: &[u8], longest: u32) -> Result<(), OperationStatus> {
     if name.is_empty() {
         Err(OperationStatus::Invalid)

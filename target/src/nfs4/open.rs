@@ -160,7 +160,7 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
             OperationStatus::Ok => {}
             status => return Err(status),
         }
-        // What is reclaimed was checked before.
+        // Reclaimed opens were checked before.
         if !matches!(basis, OpenBasis::Reclaim(_)) {
             self.check_rights(object, access).await?;
         }

@@ -1,4 +1,4 @@
-//! What a file handle stands for while a COMPOUND is executed.
+//! The objects of file handles while a COMPOUND is executed.
 
 use millrace_mempool::Slice;
 use millrace_store::Store;
@@ -11,7 +11,7 @@ use super::seam::{FileIdentity, StateSeam};
 use crate::access::ExportedObject;
 use crate::store_times::{StoreClass, Timed};
 
-/// What a file handle stands for.
+/// The object of a file handle.
 #[derive(Clone)]
 #[allow(clippy::large_enum_variant)] // Two of them live in one COMPOUND.
 pub(super) enum FilePosition<'c, S> {

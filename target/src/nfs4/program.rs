@@ -161,7 +161,7 @@ impl<S: Store, H: StateSeam> Program for Nfs4<S, H> {
                 results.finish();
                 Answer::Send
             }
-            // A reply that was cached finds no room in what the client offers now.
+            // A cached reply does not fit into the room that the client offers now.
             Ok(false) => {
                 reply.clear();
                 Answer::TooLarge(Shortage {

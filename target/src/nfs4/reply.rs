@@ -13,8 +13,8 @@ use millrace_wire::xdr::{Encode, Encoder, Error, ITEMS_MAX, Result as XdrResult}
 use super::table::BARE;
 use crate::call::{BulkResult, BulkResults, Reply};
 
-/// Bytes of the largest failure that any operation may have to be answered with: that of SETATTR
-/// counts the attributes that were set.
+/// Bytes of the largest failure of any operation: a failed SETATTR returns the attributes that were
+/// set.
 const FAILURE: usize = BARE + 4;
 
 /// Most bytes of a COMPOUND and its reply, as its session has agreed on them: from the RPC header
@@ -108,7 +108,7 @@ impl<'r> CompoundReply<'r> {
         if self.is_last { 0 } else { FAILURE }
     }
 
-    /// Bytes of the message that are left by what the transport carries, and by the session.
+    /// Bytes of the message that remain within the limits of the transport and of the session.
     fn left(&self) -> usize {
         let inline = self.length + self.gathered;
         let message = self.reply.limits().message.saturating_sub(inline);
@@ -153,8 +153,8 @@ impl<'r> CompoundReply<'r> {
         self.push_with(number, |out| status.encode(out).map(|()| status))
     }
 
-    /// Appends a result: `fill` writes the status and what follows it, and returns the status.
-    /// One that does not fit is answered so.
+    /// Appends a result: `fill` writes the status and what follows it, and returns the status. If
+    /// it does not fit, an error status is appended instead.
     pub fn push_with(
         &mut self,
         number: u32,
@@ -178,7 +178,7 @@ impl<'r> CompoundReply<'r> {
         let room = self.left();
         let mut out = Encoder::new(self.free(room));
         let encoded = out.u32(number).and_then(|()| status.encode(&mut out));
-        // SETATTR tells what was set even where it failed: nothing.
+        // A failed SETATTR returns the attributes that were set: none.
         let is_setattr = number == OperationNumber::Setattr.number();
         let encoded = encoded.and_then(|()| if is_setattr { out.u32(0) } else { Ok(()) });
         let length = out.position();
@@ -190,11 +190,11 @@ impl<'r> CompoundReply<'r> {
         self.appended(status, length)
     }
 
-    /// The room for a listing, of at most `room` bytes, with the number in place, and where what
-    /// follows begins.
+    /// An encoder for a listing of at most `room` bytes, behind the operation's number, and the
+    /// position behind that number.
     pub fn begin_listing(&mut self, room: usize) -> (Encoder<'_>, usize) {
         let mut out = Encoder::new(self.free(room));
-        // Without room for it there is none for the listing either.
+        // If the number does not fit, the listing does not fit either.
         let _ = out.u32(OperationNumber::Readdir.number());
         let start = out.position();
         (out, start)

@@ -1,4 +1,4 @@
-//! What the program table says about NFS version 4.
+//! The program table's entry for NFS version 4.
 
 use millrace_wire::nfs3::PROGRAM;
 use millrace_wire::nfs4::VERSION;

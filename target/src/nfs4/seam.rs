@@ -1,11 +1,11 @@
-//! What only the state of clients knows: client IDs, sessions and their slots, opens, locks and
-//! delegations. The engine asks through [`StateSeam`] and knows nothing of how that is kept.
+//! The interface to the state of clients: client IDs, sessions and their slots, opens, locks and
+//! delegations. The engine uses it through [`StateSeam`] and does not depend on its implementation.
 //!
-//! The way of a COMPOUND: [`StateSeam::sequence`] takes its slot, or tells what was answered before,
-//! or refuses it. What it returns for a new request is given to all other questions, and to
+//! The steps of a COMPOUND: [`StateSeam::sequence`] takes its slot, or returns the cached reply, or
+//! refuses it. The value that it returns for a new request is passed to all other calls, and to
 //! [`StateSeam::finish`] with the results when the last operation has been executed. A READ, WRITE
-//! or change of a size begins with [`StateSeam::begin_io`] and ends when the guard that this returns
-//! is dropped; both are ready at once in the steady state.
+//! or change of a size begins with [`StateSeam::begin_io`] and ends when the guard that this
+//! returns is dropped; both are ready at once in the steady state.
 
 use std::net::IpAddr;
 use std::time::Instant;
@@ -74,27 +74,27 @@ pub enum SequenceOutcome<C> {
     /// A new request.
     Execute(AcceptedSequence<C>),
     /// A request that was executed before.
-    Repeat(CachedReply),
-    /// A request that was executed before and whose reply was not cached.
+    Repeat(CachedCompound),
+    /// A request that was executed before, without a cached reply.
     Uncached(SequenceReply),
     /// It is refused, and its slot is as it was.
     Refuse(OperationStatus),
 }
 
-/// A slot that a request has.
+/// A slot that a request holds.
 #[derive(Debug)]
 pub struct AcceptedSequence<C> {
-    /// What the other questions are asked with.
+    /// The value to pass to the other calls.
     pub compound: C,
     /// The results of SEQUENCE.
     pub reply: SequenceReply,
-    /// What the session allows.
+    /// The limits of the session.
     pub bounds: SessionBounds,
 }
 
 /// The results of a COMPOUND, from its status on. Positions of data count from there.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct CachedReply {
+pub struct CachedCompound {
     /// The results without their data.
     pub results: Vec<u8>,
     /// Where data belongs.
@@ -103,7 +103,7 @@ pub struct CachedReply {
     pub data: Vec<u8>,
 }
 
-/// The results of a COMPOUND that was executed, as [`CachedReply`] keeps them.
+/// The results of a COMPOUND that was executed, as [`CachedCompound`] keeps them.
 #[derive(Clone, Copy, Debug)]
 pub struct FinishedReply<'r> {
     /// The results without their data.
@@ -116,9 +116,9 @@ pub struct FinishedReply<'r> {
     pub changes: bool,
 }
 
-/// What a stateid is needed for.
+/// The purpose of a stateid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum IoKind {
+pub enum StateIdUse {
     /// READ.
     Read,
     /// WRITE.
@@ -132,7 +132,7 @@ pub enum IoKind {
 /// By what right a file is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpenBasis {
-    /// That of the caller, which was checked.
+    /// The permissions of the caller, which were checked.
     Rights,
     /// The open is one from before the server's restart, with this kind of delegation.
     Reclaim(DelegationType),
@@ -168,9 +168,9 @@ pub struct OpenGrant {
     pub delegation: OpenDelegation<'static>,
 }
 
-/// A lock that stands in the way.
+/// A conflicting lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LockConflict {
+pub struct DeniedLock {
     /// First byte.
     pub offset: u64,
     /// Bytes; all ones for the rest of the file.
@@ -187,7 +187,7 @@ pub struct LockConflict {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LockRefusal {
     /// Another one is in the way.
-    Conflict(Box<LockConflict>),
+    Conflict(Box<DeniedLock>),
     /// Any status but OK and `NFS4ERR_DENIED`.
     Status(OperationStatus),
 }
@@ -343,6 +343,6 @@ pub trait StateSeam: 'static {
         compound: &Self::Compound,
         file: &FileIdentity,
         state: StateId,
-        kind: IoKind,
+        kind: StateIdUse,
     ) -> OperationOutcome<Self::IoGuard>;
 }

@@ -18,11 +18,11 @@ const ALL: Flavors = &[
 ];
 
 impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
-    /// SECINFO: the flavors of a name in the current directory, whose handle is used up.
+    /// SECINFO: the flavors of a name in the current directory. Consumes the current handle.
     pub async fn security_of_name(&mut self, name: &[u8]) -> Result<Flavors, OperationStatus> {
         let found = match (self.find(name).await, self.position()?) {
             (Ok(found), _) => flavors(&found),
-            // To a call under a weak flavor, what is in an export is like the export.
+            // For a call under a weak flavor, objects in an export have the flavors of the export.
             (Err(OperationStatus::WrongSecurity), directory) => flavors(directory),
             (Err(status), _) => return Err(status),
         };
@@ -30,7 +30,8 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
         Ok(found)
     }
 
-    /// SECINFO_NO_NAME: the flavors of the current handle, which is used up, or of its parent.
+    /// SECINFO_NO_NAME: the flavors of the current handle or of its parent. Consumes the current
+    /// handle.
     pub async fn security_of_handle(
         &mut self,
         style: SecinfoStyle,

@@ -10,7 +10,7 @@ use millrace_wire::xdr::{Array, BoundedBytes};
 
 use super::compound::CompoundRun;
 use super::reply::CompoundReply;
-use super::seam::{CachedReply, FileIdentity, LockRefusal, StateSeam};
+use super::seam::{CachedCompound, FileIdentity, LockRefusal, StateSeam};
 
 impl<S: Store, H: StateSeam> CompoundRun<'_, S, H> {
     /// Executes an operation on the state of clients.
@@ -206,7 +206,7 @@ fn with_failure<T>(refusal: &LockRefusal, show: impl FnOnce(LockFailure<'_>) -> 
 }
 
 /// Answers with results that were given before. Whether they fit what this call offers.
-pub(super) async fn repeat(cached: &CachedReply, reply: &mut CompoundReply<'_>) -> bool {
+pub(super) async fn repeat(cached: &CachedCompound, reply: &mut CompoundReply<'_>) -> bool {
     reply.reserve(cached.results.len()).await;
     let mut data = &cached.data[..];
     while !data.is_empty() {

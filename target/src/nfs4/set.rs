@@ -9,7 +9,7 @@ use millrace_wire::nfs4::{
 use super::attributes::{SETTABLE, check_set};
 use super::compound::CompoundRun;
 use super::decimal;
-use super::seam::{IoKind, StateSeam};
+use super::seam::{StateIdUse, StateSeam};
 use super::status;
 use crate::access::ExportedObject;
 use crate::store_times::StoreClass;
@@ -114,8 +114,8 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
         let object = self.writable()?;
         let state = self.stateid(arguments.state)?;
         let kind = match changes.set.size {
-            Some(_) => IoKind::Resize,
-            None => IoKind::SetAttributes,
+            Some(_) => StateIdUse::Resize,
+            None => StateIdUse::SetAttributes,
         };
         let _guard = self.begin_io(object, state, kind).await?;
         let set = self.apply(object, &changes).await;
@@ -175,7 +175,7 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
         &self,
         object: &ExportedObject<'c, S>,
         state: millrace_wire::nfs4::StateId,
-        kind: IoKind,
+        kind: StateIdUse,
     ) -> Result<H::IoGuard, OperationStatus> {
         let session = self.session.as_ref();
         let session = session.ok_or(OperationStatus::OperationNotInSession)?;

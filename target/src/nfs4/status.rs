@@ -51,8 +51,8 @@ pub(super) fn no_file(kind: Kind) -> OperationStatus {
     }
 }
 
-/// The status of an operation whose handle may not be used. To who may not use an export, its
-/// handles are as good as gone.
+/// The status of an operation that may not use its handle. To clients that may not use an export,
+/// its handles are stale.
 pub(super) fn of_access(error: AccessError) -> OperationStatus {
     match error {
         AccessError::BadHandle => OperationStatus::BadHandle,

@@ -29,7 +29,7 @@ pub(super) enum OperationPosition {
     Alone,
 }
 
-/// What the engine knows of an operation.
+/// The static properties of an operation.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OperationRule {
     /// Where it may stand.
@@ -39,8 +39,8 @@ pub(super) struct OperationRule {
     /// Whether it changes files or the state of clients: a result that would not fit is then found
     /// out before it is executed.
     pub changes: bool,
-    /// Bytes of its largest result. Those of operations that change nothing are a guess at most:
-    /// a larger one is found out when it is encoded.
+    /// Bytes of its largest result. For operations that change nothing this is only an estimate: a
+    /// larger result is detected when it is encoded.
     pub result_bytes: usize,
 }
 
@@ -66,7 +66,7 @@ pub(super) const BARE: usize = 8;
 const STATE: usize = 16;
 const CHANGE: usize = 20;
 const ATTRIBUTES_SET: usize = 16;
-/// A lock that stands in the way, with the longest owner.
+/// A conflicting lock, with the longest owner.
 const CONFLICT: usize = 32 + 1024;
 /// A delegation with its access control entry.
 const DELEGATION: usize = 128;

@@ -1,4 +1,4 @@
-//! What stands between a decoded call and its execution: repetitions, limits, the journal.
+//! Admission of decoded calls: detection of repetitions, limits, the journal.
 
 use std::cell::{OnceCell, RefCell};
 use std::time::Instant;
@@ -58,7 +58,7 @@ impl AdmissionControl {
 /// A name in a directory, given by the directory's handle.
 pub type NamedEntry<'a> = (&'a [u8], &'a [u8]);
 
-/// What a call is about, as far as its admission depends on it.
+/// The properties of a call that its admission depends on.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CallSubject<'a> {
     /// The export that it is charged to: none if the client may not use it, and takes nothing
@@ -72,7 +72,7 @@ pub struct CallSubject<'a> {
     pub names: [Option<NamedEntry<'a>>; 2],
 }
 
-/// What is held of a call that is being executed. Dropped, it was not.
+/// Held while a call is executed. If it is dropped, the call counts as not executed.
 pub(super) struct Admission<'a> {
     // Settled before a repetition may run.
     record: Option<JournalGuard<'a>>,
@@ -80,7 +80,7 @@ pub(super) struct Admission<'a> {
 }
 
 impl<'a> Admission<'a> {
-    /// Of a call that is known now.
+    /// The admission of a call that holds a ticket of the cache.
     pub fn new(ticket: Ticket) -> Self {
         Self {
             record: None,
@@ -128,8 +128,8 @@ impl<'a> Admission<'a> {
     }
 }
 
-/// A call that stands in the journal as begun. Dropped, it stays so: it is not known whether it
-/// was executed.
+/// A call that the journal records as begun. If this is dropped, the record stays: it is unknown
+/// whether the call was executed.
 struct JournalGuard<'a> {
     journal: &'a RefCell<Writer>,
     place: Option<JournalPlace>,

@@ -82,9 +82,8 @@ impl<T: ScheduledCall> Backlog<T> {
         }
     }
 
-    /// Takes the next call of the next client that `may` have one served: that of the connection
-    /// whose turn it is. The client then comes after all others, and the connection after all
-    /// others of the client.
+    /// Takes the next call of the next client that `may` have one served. Clients take turns, and
+    /// so do the connections of a client: both move to the end of their queue.
     pub fn pop(&mut self, may: impl Fn(&ClientShare) -> bool) -> Option<T> {
         let at = self.clients.iter().position(|client| may(&client.client))?;
         let mut client = self.clients.remove(at)?;

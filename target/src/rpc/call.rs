@@ -4,13 +4,13 @@
 //! can carry, and awaits [`Serve::serve`] in the request's own task. Programs never see chunks,
 //! records or queue pairs, and transports never see programs.
 //!
-//! * Data of a call that stands apart from its message (in a read chunk) is named in
-//!   [`Call::bulk`]; the procedure decides where the data shall live and has the transport put it
-//!   there ([`Bulk::pull`]). Data inside the message is simply read from it.
-//! * The reply is encoded straight into a pool buffer, behind room that the transport keeps for
-//!   its own header. Data of a reply stays where the store holds it: slices beside the message,
-//!   with the place in the message where they belong ([`BulkResult`]). The transport places them
-//!   into a write chunk, or gathers them in line.
+//! * Data of a call that is separate from its message (in a read chunk) is listed in
+//!   [`Call::bulk`]; the procedure chooses its destination and has the transport put it there
+//!   ([`Bulk::pull`]). Data inside the message is simply read from it.
+//! * The reply is encoded straight into a pool buffer, behind room that is reserved for the
+//!   transport's header. Data of a reply stays in the store's memory: slices beside the message,
+//!   with their positions in the message ([`BulkResult`]). The transport places them into a write
+//!   chunk, or gathers them in line.
 //!
 //! No step of this allocates once the reused list of slices has grown.
 
@@ -26,7 +26,7 @@ use super::connection::ConnectionRef;
 use super::program::ProcedureInfo;
 pub use crate::latency::TurnEnd;
 
-/// Data of a call that stands apart from its message: where it belongs and how long it is.
+/// Data of a call that is separate from its message: its position and length.
 pub use millrace_wire::xdr::Taken as BulkArgument;
 
 /// What carried a call.
@@ -75,19 +75,19 @@ pub struct Call<'a> {
     pub arrived: Instant,
     /// The RPC message from its XID on, without the items in `bulk`. Not checked in any way.
     pub message: &'a [u8],
-    /// What was taken out of the message into read chunks, one entry for each chunk, by ascending
-    /// position.
+    /// The data that was moved from the message into read chunks, one entry for each chunk, by
+    /// ascending position.
     pub bulk: &'a [BulkArgument],
     /// The alignment of a message of type RDMA_MSGP; none otherwise.
     pub padding: Padding,
 }
 
-/// The transport broke while a call was served; there is nobody left to answer.
+/// The transport failed while a call was served, so no answer can be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the connection ended while the call was served")]
 pub struct Broken;
 
-/// Fetches data that stands apart from a call's message.
+/// Fetches data that is separate from a call's message.
 #[allow(async_fn_in_trait)] // Polled on the core that called; never sent between threads.
 pub trait Bulk {
     /// Fills `sinks`, in order and to the last byte, from the start of the chunk at `index` of
@@ -96,7 +96,7 @@ pub trait Bulk {
     async fn pull(&mut self, index: usize, sinks: &[Slice]) -> Result<(), Broken>;
 }
 
-/// For calls whose transport never takes data out of a message.
+/// For transports that never separate data from messages.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoBulk;
 
@@ -122,7 +122,7 @@ pub const fn one_chunk(bytes: u32) -> ChunkRoom {
     room
 }
 
-/// What a transport can carry in the answer to one call.
+/// The limits of a transport for the reply to one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Bytes that the transport keeps in front of the message for its own header.
@@ -138,7 +138,7 @@ pub struct Limits {
     pub tells_shortage: bool,
 }
 
-/// One result of a reply whose data stands apart from its message.
+/// One result of a reply with data that is separate from its message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BulkResult {
     /// Where in the message the data belongs, counted from the XID without the data of results
@@ -151,7 +151,7 @@ pub struct BulkResult {
 /// The bulk results of a reply, in order.
 pub type BulkResults = ArrayVec<BulkResult, ITEMS_MAX>;
 
-/// What a call came to.
+/// The outcome of a call for its transport.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// The reply is to be sent.
@@ -181,7 +181,7 @@ pub struct Shortage {
     pub bulk: usize,
 }
 
-/// What a call moved, for counters.
+/// The bytes that a call moved, for counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(crate) struct Account {
     /// Bytes of file data read.
@@ -207,12 +207,12 @@ pub struct Reply {
     pub(crate) is_call_valid: bool,
 }
 
-/// What the transport takes out of a finished reply.
+/// The parts of a finished reply that the transport sends.
 #[derive(Debug)]
 pub struct ReplyParts {
     /// The buffer: `limits.headroom` bytes of the transport's own, then the message.
     pub buffer: Buffer,
-    /// Where in the buffer the message stands.
+    /// The range of the message in the buffer.
     pub message: Range<usize>,
     /// The data that belongs into the message. Transports that place a result apart send no
     /// padding there; transports that gather it in line add XDR padding.
@@ -254,7 +254,7 @@ impl Reply {
         }
     }
 
-    /// What the transport can carry.
+    /// The limits of the transport.
     #[must_use]
     pub fn limits(&self) -> Limits {
         self.limits
@@ -300,7 +300,7 @@ impl Reply {
         self.overlong = Some(message);
     }
 
-    /// What the call was or would have been answered.
+    /// The reply message, including one that was too long to be sent.
     pub(crate) fn remembered(&self) -> &[u8] {
         self.overlong.as_deref().unwrap_or_else(|| self.message())
     }
@@ -319,7 +319,7 @@ impl Reply {
         self.bulk = bulk;
     }
 
-    /// Forgets what was encoded, to answer something else.
+    /// Discards the encoded reply, so that another one can be encoded.
     pub fn clear(&mut self) {
         self.length = 0;
         self.bulk.clear();
@@ -327,7 +327,8 @@ impl Reply {
         self.slices.clear();
     }
 
-    /// Whether bulk results fit beside or into the message, whose other bytes are `around`.
+    /// Whether bulk results fit beside or into the message; `around` is the number of its other
+    /// bytes.
     #[must_use]
     pub fn takes_bulk(&self, mut around: usize, bulk: &BulkResults) -> bool {
         bulk.iter()
@@ -373,8 +374,8 @@ impl Reply {
     }
 
     /// Makes [`Reply::room`] at least `bytes` long as far as the limits and the largest class of
-    /// buffers allow, and forgets what was encoded. Waits for a larger buffer where it must; if
-    /// none comes, the room is what it was.
+    /// buffers allow, and discards the encoded reply. Waits for a larger buffer if necessary; if it
+    /// gets none, the room is unchanged.
     pub async fn reserve(&mut self, bytes: usize) {
         self.clear();
         let wanted = self.limits.headroom + bytes.min(self.limits.message);
@@ -395,14 +396,14 @@ impl Reply {
 pub trait Serve: Clone + 'static {
     /// Serves one call: everything from the RPC header on, errors included.
     ///
-    /// When its connection ends meanwhile, the transport lets the call run to its end all the
-    /// same ([`Bulk::pull`] then fails at once): the client will repeat it on another connection,
-    /// and a call that must not be executed twice has to be remembered
-    /// ([`crate::replay`]). One that has not begun yet need not ([`ConnectionRef::has_ended`]).
+    /// When its connection ends meanwhile, the transport lets the call run to its end all the same
+    /// ([`Bulk::pull`] then fails at once): the client will repeat it on another connection, and a
+    /// call that must not be executed twice has to be remembered ([`crate::replay`]). A call that
+    /// has not begun yet need not run ([`ConnectionRef::has_ended`]).
     async fn serve<B: Bulk>(&self, call: Call<'_>, bulk: &mut B, reply: &mut Reply) -> Answer;
 
-    /// What the program table says about the procedure that a call message is for, by the words at
-    /// fixed places; `None` if it is for none.
+    /// The program table's entry for the procedure of a call message, read from the words at fixed
+    /// offsets; `None` if the table has no such procedure.
     fn procedure(&self, _message: &[u8]) -> Option<&'static ProcedureInfo> {
         None
     }

@@ -1,4 +1,4 @@
-//! What a call knows of the connection that it came by.
+//! The connection of a call, as programs see it.
 
 use std::cell::{Cell, OnceCell};
 use std::fmt;
@@ -32,7 +32,8 @@ struct ConnectionRecord {
 }
 
 impl ConnectionRef {
-    /// A connection of a client whose part of the reactor is `share`, made at `since`.
+    /// A connection of a client, established at `since`; `share` is the client's share of the
+    /// reactor.
     #[must_use]
     pub fn new(flow: &Flow, share: Rc<ClientShare>, peer: Peer, since: Instant) -> Self {
         Self {
@@ -85,19 +86,19 @@ impl ConnectionRef {
         &self.record.share
     }
 
-    /// What its calls hold of its client's memory.
+    /// The part of its client's memory that its calls hold.
     #[must_use]
     pub fn memory(&self) -> &Rc<MemoryAccount> {
         &self.record.memory
     }
 
-    /// What it has used.
+    /// The resources it has used.
     #[must_use]
     pub fn usage(&self) -> &Usage {
         &self.record.usage
     }
 
-    /// Whether it has ended: nobody would get an answer.
+    /// Whether it has ended, so that answers can no longer be sent.
     #[must_use]
     pub fn has_ended(&self) -> bool {
         self.record.ended.get()

@@ -1,4 +1,4 @@
-//! What the programs of one reactor have done: counters with a single writer.
+//! Counters of the programs of one reactor, with a single writer.
 //!
 //! The reactor that owns a [`ProgramsCounters`] writes with plain loads and stores; the metrics of
 //! the service read it at any time from any thread.
@@ -47,7 +47,7 @@ impl ProcedureCounters {
     }
 }
 
-/// What a READ or WRITE moved, by powers of two that tell small, middling and large ones apart.
+/// Size classes of READ and WRITE, bounded by powers of two: small, medium and large.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Size {
     /// At most 4 KiB.
@@ -83,7 +83,7 @@ impl Size {
     }
 }
 
-/// What a call was, for its latency.
+/// The kinds of calls that latencies are measured for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct CallKind {
     program: usize,
@@ -106,7 +106,7 @@ impl CallKind {
 /// Latencies of calls that move data, by [`Size`].
 pub type SizedLatency = [Histogram; Size::ALL.len()];
 
-/// What the procedures of one program have done.
+/// Counters of the procedures of one program.
 #[derive(Debug)]
 pub struct ProgramCounters {
     /// The program.
@@ -143,7 +143,7 @@ pub struct ProgramsCounters {
     pub not_calls: Counter,
     /// Calls of another RPC version (`RPC_MISMATCH`).
     pub rpc_mismatch: Counter,
-    /// Calls whose credentials were refused (`AUTH_ERROR`).
+    /// Calls refused for their credentials (`AUTH_ERROR`).
     pub auth_errors: Counter,
     /// Calls of programs that are not served (`PROG_UNAVAIL`).
     pub program_unavailable: Counter,
@@ -151,7 +151,7 @@ pub struct ProgramsCounters {
     pub program_mismatch: Counter,
     /// Calls of procedures that do not exist (`PROC_UNAVAIL`).
     pub procedure_unavailable: Counter,
-    /// Calls whose arguments did not decode (`GARBAGE_ARGS`).
+    /// Calls with arguments that did not decode (`GARBAGE_ARGS`).
     pub garbage_arguments: Counter,
     /// Repeated calls answered from the duplicate request cache.
     pub replayed: Counter,

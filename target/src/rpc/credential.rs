@@ -11,7 +11,7 @@ pub(crate) fn denied_to(xid: u32, status: AuthStatus) -> ReplyHeader<'static> {
     }
 }
 
-/// Who a credential says is calling; `None` for nobody in particular.
+/// The caller that a credential identifies; `None` for an anonymous caller.
 #[inline]
 pub(crate) fn caller(credential: Credential<'_>) -> Result<Option<Caller>, AuthStatus> {
     match credential {

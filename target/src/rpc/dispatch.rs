@@ -47,7 +47,7 @@ struct Inner<P> {
 }
 
 impl<P: Programs> Dispatcher<P> {
-    /// A dispatcher to these programs. `replay` is that of the whole process.
+    /// A dispatcher to these programs. All dispatchers of the process share `replay`.
     #[must_use]
     pub fn over(programs: P, replay: ReplayCache) -> Self {
         let mut infos = Vec::new();
@@ -66,8 +66,8 @@ impl<P: Programs> Dispatcher<P> {
         }
     }
 
-    /// Records calls that must not be executed twice in a journal, where what they change outlives
-    /// the process. The first one given counts.
+    /// Records calls that must not be executed twice in a journal, if their changes outlive the
+    /// process. Only the first journal given is used.
     #[must_use]
     pub fn with_journal(self, journal: Writer) -> Self {
         let _ = self.inner.control.journal.set(RefCell::new(journal));
@@ -194,8 +194,8 @@ impl<P: Programs> Dispatcher<P> {
                     "a call that must not be repeated was not admitted"
                 );
                 self.count(accepted, &done, reply.account, call.arrived);
-                // What was executed is remembered although its answer found no room: the client
-                // may offer more and ask again.
+                // The call was executed, so its reply is remembered although it did not fit: the
+                // client may repeat the call with more room.
                 if let Some(admission) = admission
                     && executed(done.answer)
                 {
@@ -303,7 +303,7 @@ impl<P: Programs> Serve for Dispatcher<P> {
 /// A call with a sound header.
 struct AcceptedCall {
     xid: u32,
-    /// Where in the list its program stands.
+    /// The index of its program in the list.
     index: usize,
     /// Program, version and procedure.
     called: (u32, u32, u32),

@@ -9,7 +9,7 @@ use super::call::{Answer, BulkResult, BulkResults, Reply, Shortage};
 const OVERLONG_LEAST: usize = 1024;
 const OVERLONG_MOST: usize = 256 << 10;
 
-/// Encodes a reply message. Data that the results leave out stands in the reply's slices.
+/// Encodes a reply message. Data that the results leave out is in the reply's slices.
 pub(super) fn encode(reply: &mut Reply, header: &impl Encode, results: &impl Encode) -> Answer {
     let mut out = Encoder::new(reply.room());
     if header
@@ -38,7 +38,7 @@ pub(super) fn encode(reply: &mut Reply, header: &impl Encode, results: &impl Enc
     Answer::Send
 }
 
-/// The results whose data was left out of the message. Empty ones at the end need no place.
+/// The results with data that was left out of the message. Empty ones at the end are omitted.
 fn results_of(taken: &[Taken]) -> BulkResults {
     let mut before = 0;
     let mut bulk: BulkResults = taken

@@ -1,13 +1,13 @@
-//! The program table: what each RPC program says about itself, and who serves it.
+//! The program table: the description of each RPC program, and the program that serves its calls.
 //!
-//! A program is a room of its own. It supplies
+//! A program is a module of its own. It supplies
 //!
-//! * a [`ProgramInfo`]: its number, its versions, and for each procedure what the transports and
-//!   the dispatcher have to know ([`ProcedureInfo`]): which arguments may stay in read chunks, how
-//!   many results may be placed into write chunks, whether a second execution would do harm,
-//!   whether its calls count against limits, and whether it moves file data;
-//! * [`Program::serve`], which decodes the arguments ([`ProgramCall::arguments`]), finds out what
-//!   the call is about, has it admitted ([`ProgramCall::admit`]: repetitions, limits, journal),
+//! * a [`ProgramInfo`]: its number, its versions, and for each procedure the facts that the
+//!   transports and the dispatcher need ([`ProcedureInfo`]): which arguments may stay in read
+//!   chunks, how many results may be placed into write chunks, whether a second execution would do
+//!   harm, whether its calls count against limits, and whether it moves file data;
+//! * [`Program::serve`], which decodes the arguments ([`ProgramCall::arguments`]), determines the
+//!   call's subject, has it admitted ([`ProgramCall::admit`]: repetitions, limits, journal),
 //!   executes it, and encodes its results ([`ProgramCall::answer`]).
 //!
 //! The service lists its programs as nested pairs, `(Nfs3, (Mount3, ()))`, in its `ProgramTable`. A
@@ -63,13 +63,13 @@ pub struct EligibleArguments {
     pub to_last: Option<fn(&mut Decoder<'_>) -> XdrResult<()>>,
 }
 
-/// What the table says about a procedure.
+/// The table's entry for a procedure.
 #[derive(Clone, Copy, Debug)]
 pub struct ProcedureInfo {
     /// The word for it in metrics, one of those that the label `procedure` may have.
     pub name: &'static str,
-    /// Arguments whose data stays in read chunks until the program says where it shall live. Of
-    /// procedures without any, chunks are put back into the message.
+    /// Arguments with data that stays in read chunks until the program chooses its destination. For
+    /// procedures without such arguments, the chunks are put back into the message.
     pub arguments: Option<EligibleArguments>,
     /// Most results that may be placed into write chunks.
     pub results: usize,
@@ -121,7 +121,7 @@ impl ProcedureInfo {
     }
 }
 
-/// What the table says about a program.
+/// The table's entry for a program.
 #[derive(Debug)]
 pub struct ProgramInfo {
     /// Its number (RFC 5531 section 8.2).
@@ -137,7 +137,7 @@ pub struct ProgramInfo {
 }
 
 impl ProgramInfo {
-    /// What the table says about a procedure of this program, if it is one.
+    /// The entry for a procedure of this program, if it has that procedure.
     #[must_use]
     pub fn procedure(&self, called: (u32, u32, u32)) -> Option<&'static ProcedureInfo> {
         let here = called.0 == self.number && self.versions.contains(&called.1);
@@ -149,7 +149,7 @@ impl ProgramInfo {
 /// The end of a call that a program has served.
 #[derive(Clone, Copy, Debug)]
 pub struct ProgramAnswer {
-    /// What the transport is to do.
+    /// The action for the transport.
     pub answer: Answer,
     /// Whether its status was success.
     pub success: bool,
@@ -210,13 +210,13 @@ pub struct ProgramCall<'c, B> {
     pub version: u32,
     /// The number of the procedure.
     pub number: u32,
-    /// What the table says about the procedure.
+    /// The table's entry for the procedure.
     pub procedure: &'static ProcedureInfo,
     /// Who the caller says it is; `None` without credentials.
     pub credential: Option<&'c Caller>,
     /// The whole message, from the XID on.
     pub message: &'c [u8],
-    /// Its data that stands in chunks.
+    /// Its data in chunks.
     pub bulk: &'c mut B,
     pub(super) taken: &'c [BulkArgument],
     /// Behind the header; the arguments are read from a copy.
@@ -241,14 +241,14 @@ impl<'c, B: Bulk> ProgramCall<'c, B> {
         self.input
     }
 
-    /// Bytes of the whole call message, with its data that stands in chunks.
+    /// Bytes of the whole call message, including its data in chunks.
     #[must_use]
     pub fn length(&self) -> usize {
         let apart = self.taken.iter().map(|taken| taken.length as usize);
         self.message.len() + apart.sum::<usize>()
     }
 
-    /// Decodes the arguments to the last: what was taken out of the message has to belong to them.
+    /// Decodes the arguments completely: all data in chunks has to belong to them.
     ///
     /// # Errors
     /// [`Unserved::Garbage`].
@@ -260,20 +260,20 @@ impl<'c, B: Bulk> ProgramCall<'c, B> {
     }
 
     /// Whether the call is admitted already: its procedure may be repeated, and nothing is limited.
-    /// Then there is nothing to [`admit`](Self::admit), and no need to know what the call is about.
+    /// Then there is nothing to [`admit`](Self::admit), and no need to determine its subject.
     pub fn is_admitted_at_once(&mut self) -> bool {
         let waits = self.procedure.once || (self.procedure.metered && self.control.has_limits());
         self.is_admitted |= !waits;
         !waits
     }
 
-    /// Has the call admitted, which is due before it is executed: a repetition of a call that must
-    /// not be executed twice is found, the limits of the client and of the export are waited
-    /// for, and what is about to happen is recorded in the journal. Returns what is known of the
-    /// call if an earlier process may have executed it.
+    /// Admits the call, which is required before it is executed: detects a repetition of a call
+    /// that must not be executed twice, waits for the limits of the client and of the export, and
+    /// records the call in the journal. Returns the known facts about the call if an earlier
+    /// process may have executed it.
     ///
     /// # Errors
-    /// The call is not to be executed.
+    /// The call must not be executed.
     pub async fn admit(
         &mut self,
         subject: CallSubject<'_>,
@@ -295,10 +295,10 @@ impl<'c, B: Bulk> ProgramCall<'c, B> {
         Ok(admission.and_then(|admission| admission.record(self.control, &subject)))
     }
 
-    /// Fetches the item whose data belongs at a position of the message.
+    /// Fetches the data that belongs at a position of the message.
     ///
     /// # Errors
-    /// There is none, or the transport broke.
+    /// There is no such data, or the transport failed.
     pub async fn pull(&mut self, position: u32, sinks: &[Slice]) -> Result<(), Unserved> {
         let index = self
             .taken
@@ -314,7 +314,7 @@ impl<'c, B: Bulk> ProgramCall<'c, B> {
         answer_to(self.xid, Accepted::Success)
     }
 
-    /// Encodes results. Data that they leave out stands in the reply's slices.
+    /// Encodes results. Data that they leave out is in the reply's slices.
     pub fn answer(&self, reply: &mut Reply, results: &impl Encode, success: bool) -> ProgramAnswer {
         ProgramAnswer::new(encode(reply, &self.header(), results), success)
     }
@@ -323,7 +323,7 @@ impl<'c, B: Bulk> ProgramCall<'c, B> {
 /// One RPC program of the service.
 #[allow(async_fn_in_trait)] // Polled on the core that called; never sent between threads.
 pub trait Program: 'static {
-    /// What the table says about it.
+    /// Its entry in the table.
     const INFO: &'static ProgramInfo;
 
     /// Whether it is served now; else its calls are answered `PROG_UNAVAIL`.
@@ -347,7 +347,7 @@ pub trait Program: 'static {
     ) -> Result<ProgramAnswer, Unserved>;
 }
 
-/// What the table knows of a program's number and version.
+/// The result of looking up a program's number and version.
 #[derive(Clone, Debug)]
 pub enum Lookup {
     /// The program at this place in the list.
@@ -361,7 +361,7 @@ pub enum Lookup {
 /// The programs of the service: `()`, or a program and the others.
 #[allow(async_fn_in_trait)] // As [`Program`].
 pub trait Programs: 'static {
-    /// Appends what the table says about each program, in the order of the list.
+    /// Appends the entry for each program, in the order of the list.
     fn infos(list: &mut Vec<&'static ProgramInfo>);
 
     /// Finds a version of a program.

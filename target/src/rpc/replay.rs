@@ -1,20 +1,20 @@
-//! The duplicate request cache: a call that must not be executed twice is not.
+//! The duplicate request cache: it keeps non-idempotent calls from being executed twice.
 //!
 //! A client whose connection broke sends its open calls again, with the same XIDs, on a new
-//! connection from another port (RFC 5666 section 8 leaves recognising them to the responder). So
-//! a call is known by the client's address without its port, its XID, program, version and
-//! procedure, and a checksum of its credential and its arguments. What is kept is the RPC reply
-//! message itself, which any transport can send again.
+//! connection from another port (RFC 5666 section 8 leaves recognising them to the responder). So a
+//! call is known by the client's address without its port, its XID, program, version and procedure,
+//! and a checksum of its credential and its arguments. The cache keeps the RPC reply message
+//! itself, which any transport can send again.
 //!
 //! A repetition that arrives while the first execution still runs waits for its reply: the
-//! connection that the first one came by is most likely dead, and silence would cost the client
-//! its retransmission timeout.
+//! connection of the first one is most likely dead, and no reply would cost the client its
+//! retransmission timeout.
 //!
-//! Of exports that outlive the process the cache does so too, by a journal in the state directory
-//! ([`ReplayCache::open`]): what was executed is answered as before by the next process. Of calls
-//! that were being executed when a process ended it is not known whether they were. Their
-//! repetitions are told so ([`Ticket::again`]), and each procedure looks at what it finds before it
-//! does anything twice.
+//! For exports that outlive the process the cache does so too, in a journal in the state directory
+//! ([`ReplayCache::open`]): the next process repeats the replies of executed calls. A call that was
+//! in progress when a process ended may have been executed or not. Its repetition is marked as such
+//! ([`Ticket::again`]), and each procedure checks the state of its objects before it does anything
+//! twice.
 //!
 //! The cache is shared by all reactors. Its locks are held for a few lines only and never on
 //! the way of a READ or WRITE, which need no such protection.
@@ -49,9 +49,9 @@ use journal::{Journal, Slots};
 /// Parts of the cache with a lock of their own.
 const SHARDS: usize = 16;
 
-/// How much of the arguments is summed up. The longest that can be executed are those of a SYMLINK,
-/// a handle, a name and a text of 4096 bytes: what is longer is refused whatever follows. The data
-/// of a WRITE are never summed up, as its replies are not kept.
+/// How much of the arguments the checksum covers. The longest arguments that can be executed are
+/// those of a SYMLINK: a handle, a name and a text of 4096 bytes. Longer ones are always refused.
+/// The data of a WRITE are never covered, as its replies are not kept.
 const CHECKED_BYTES: usize = 16 << 10;
 
 /// Most repetitions of one call that wait for its first execution.
@@ -111,7 +111,7 @@ struct Inner {
     hasher: RandomState,
     /// Of checksums in keys, which have to be the same for the next process.
     checksums: SipHasher24,
-    /// What is left of calls that an earlier process had begun.
+    /// The remaining calls that an earlier process had begun.
     open: OpenCalls,
     shards: [Mutex<Shard>; SHARDS],
     counters: [CoreBlock<ReplayCounters>; SHARDS],
@@ -129,7 +129,7 @@ struct ReplayCounters {
     bytes: Gauge,
 }
 
-/// What the cache has done, and holds.
+/// Counters of the cache, and its size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReplayTotals {
     /// Calls that were not known, and could be executed.
@@ -179,22 +179,22 @@ struct Begun {
     contested: bool,
 }
 
-/// What is known of a call that an earlier process began to execute: it may have been, or not.
+/// A call that an earlier process began to execute. It may have been executed or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InterruptedCall {
     /// When it was first begun.
     pub began: Moment,
     /// When this process began to serve.
     pub restarted: Moment,
-    /// Whether no other call of this server has used the names that it changes since it began: what
-    /// became of them is its doing, or that of somebody outside of this server.
+    /// Whether no other call of this server has used the names that it changes since it began. If
+    /// so, their state was changed by this call or from outside of this server.
     pub alone: bool,
 }
 
 /// Calls that an earlier process had begun and that were not repeated yet.
 #[derive(Debug, Default)]
 struct OpenCalls {
-    /// How many there are. While there are none, nobody looks further.
+    /// The number of calls. While it is zero, the names are not looked up.
     count: AtomicUsize,
     /// By the names that they change.
     names: Mutex<HashMap<u64, Vec<CallKey>>>,
@@ -341,17 +341,17 @@ impl ReplayCache {
         journal::target(&self.inner.checksums, directory, name)
     }
 
-    /// Tells of a call that is about to use these names. Whoever repeats a call of the process
-    /// before that changes them cannot be sure any more whose doing their state is.
+    /// Reports that a call is about to use these names. From then on, the state of the names no
+    /// longer shows whether an interrupted call of an earlier process was executed.
     pub fn contest(&self, key: &CallKey, targets: [u64; 2]) {
         if self.inner.open.count.load(Relaxed) > 0 {
             self.inner.contest(key, targets);
         }
     }
 
-    /// The key of a call; `arguments` is what follows its RPC header, and what came in chunks. Of a
-    /// credential all counts that decides what the call may do. Its stamp and machine name do not:
-    /// a client may choose them anew when it sends the call again.
+    /// The key of a call; `arguments` are the bytes behind its RPC header, and the data from
+    /// chunks. The key covers all of a credential that decides the permissions of the call, but not
+    /// its stamp and machine name: a client may choose new ones when it sends the call again.
     #[must_use]
     pub fn key(
         &self,
@@ -443,7 +443,7 @@ impl ReplayCache {
         .await
     }
 
-    /// What it has done and holds, without a lock.
+    /// Its counters and size, without a lock.
     #[must_use]
     pub fn totals(&self) -> ReplayTotals {
         let mut totals = ReplayTotals::default();
@@ -482,7 +482,7 @@ pub struct Ticket {
 }
 
 impl Ticket {
-    /// What is known of the call if an earlier process began to execute it: it may have been.
+    /// The known facts about the call if an earlier process began to execute it.
     #[must_use]
     pub fn again(&self) -> Option<InterruptedCall> {
         self.begun.map(|begun| InterruptedCall {
@@ -569,7 +569,7 @@ impl OpenCalls {
 }
 
 impl Shard {
-    /// Remembers a reply. Returns what was known of the call.
+    /// Remembers a reply. Returns the previous entry of the call.
     fn finish(&mut self, key: CallKey, reply: Arc<[u8]>, now: Instant) -> Option<ReplayEntry> {
         self.bytes += reply.len();
         self.order.push_back((key, now));
@@ -587,7 +587,7 @@ impl Shard {
         forgotten
     }
 
-    /// Forgets what is too old. Says how much that was.
+    /// Removes expired entries. Returns how much was removed.
     fn expire(&mut self, now: Instant, age: Duration) -> Forgotten {
         let mut forgotten = Forgotten::default();
         while let Some((_, done)) = self.order.front()

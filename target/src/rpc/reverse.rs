@@ -12,7 +12,7 @@ use millrace_reactor::Clock;
 /// A call to a client.
 #[derive(Clone, Copy, Debug)]
 pub struct ReverseCall<'a> {
-    /// An RPC call message. What stands for its XID does not matter.
+    /// An RPC call message. The value of its XID field is ignored.
     pub message: &'a [u8],
     /// The XID to use again, of a call that was not answered, if this is its repetition.
     pub repeats: Option<u32>,
@@ -55,7 +55,7 @@ pub enum ReverseError {
     },
 }
 
-/// What a call to a client comes to: its RPC reply message.
+/// The future of a call to a client: its RPC reply message.
 pub type ReverseReply<'a> = Pin<Box<dyn Future<Output = Result<Vec<u8>, ReverseError>> + 'a>>;
 
 /// A transport's way to call the client of one connection.
@@ -72,7 +72,7 @@ pub(crate) fn first_xid() -> u32 {
     RandomState::new().hash_one(()) as u32
 }
 
-/// What a future comes to by a deadline.
+/// The output of a future, or `None` if the deadline passes first.
 pub(crate) async fn until<F: Future>(
     clock: &Clock,
     deadline: Instant,

@@ -39,7 +39,7 @@ pub struct CallScheduler<C, F> {
     idle: IdleSlots,
     backlog: Backlog<C>,
     ended: Vec<TaskEnd<()>>,
-    /// Connections whose calls made their tasks panic.
+    /// Connections with calls that made their tasks panic.
     failed: Vec<ConnectionRef>,
     /// Calls served and waiting, as counted last.
     counted: (u64, u64),
@@ -69,8 +69,8 @@ impl<C: ScheduledCall, F: Future<Output = ()>> CallScheduler<C, F> {
         }
     }
 
-    /// Gives a call to a task, or lets it wait behind the others of its client: for a task, or
-    /// until fewer of the client's calls have one.
+    /// Gives a call to a task, or queues it behind the other calls of its client: until a task is
+    /// free, or until fewer of the client's calls have one.
     pub fn start(&mut self, call: C) {
         let share = call.connection().share();
         let may = self.flow.may_serve(share, &self.limits, self.calls())
@@ -187,8 +187,8 @@ impl<C: ScheduledCall, F: Future<Output = ()>> CallScheduler<C, F> {
         begun
     }
 
-    /// A connection has ended: has the tasks run that serve its calls, as what they wait for may
-    /// never come, and takes out those that wait.
+    /// Handles the end of a connection: wakes the tasks that serve its calls, because they may wait
+    /// in vain, and removes its waiting calls.
     pub fn disconnected(&mut self, connection: &ConnectionRef, left: impl FnMut(C)) {
         for slot in self.slots.iter().flatten() {
             if slot.serves(connection)

@@ -20,7 +20,7 @@ pub(super) type IdleSlots = Rc<RefCell<Vec<u32>>>;
 /// The slot of one task.
 pub struct RequestSlot<C> {
     call: RefCell<Option<C>>,
-    /// The connection whose call is being served.
+    /// The connection of the call that is being served.
     serving: RefCell<Option<ConnectionRef>>,
     /// Its task, once that is in the set.
     task: Cell<Option<TaskId>>,

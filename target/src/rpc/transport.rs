@@ -31,7 +31,7 @@ pub trait Transport {
     /// was one.
     fn evict(&mut self, id: u64) -> bool;
 
-    /// What is still open.
+    /// The work that is still open.
     fn open_work(&self) -> OpenWork;
 
     /// Appends a report on each connection.

@@ -1,4 +1,4 @@
-//! What is offered where.
+//! The offered programs and their addresses.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 
@@ -14,7 +14,7 @@ pub struct Offer {
     pub version: u32,
     /// The transport.
     pub netid: Netid,
-    /// Where; an unspecified address stands for all of the host's.
+    /// Its address; an unspecified address means all addresses of the host.
     pub address: SocketAddr,
 }
 

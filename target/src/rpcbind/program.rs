@@ -11,7 +11,7 @@ use crate::rpc::program::{
     ProcedureInfo, Program, ProgramAnswer, ProgramCall, ProgramInfo, Unserved,
 };
 
-/// What the program table says about the port mapper and rpcbind (RFC 1833).
+/// The program table's entry for the port mapper and rpcbind (RFC 1833).
 pub const INFO: ProgramInfo = ProgramInfo {
     number: PROGRAM,
     name: "rpcbind",
@@ -23,7 +23,7 @@ pub const INFO: ProgramInfo = ProgramInfo {
 /// The port mapper, if it is served at all.
 #[derive(Default)]
 pub struct Rpcbind {
-    /// What is told over RDMA, where that is. Before it is set nothing is.
+    /// The offers that are reported over RDMA. None are reported before it is set.
     offers: OnceCell<Arc<OnceLock<Offers>>>,
     /// The same after listeners have changed.
     later: RefCell<Option<Arc<Offers>>>,

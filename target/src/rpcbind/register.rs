@@ -25,7 +25,7 @@ use super::responder::registration;
 /// How long one step of the conversation may take.
 const RPCBIND_STEP_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long whoever replaces the offers waits for the outcome.
+/// How long the caller that replaces the offers waits for the outcome.
 const REPLACE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Longest reply that is read.
@@ -163,7 +163,7 @@ fn run(rendezvous: &[Rendezvous], orders: &Receiver<RegistrationOrder>) {
                 (Vec::new(), Err(error.to_string()))
             }
         };
-        // Whoever asked may not wait any more.
+        // The caller may have stopped waiting.
         let _ = outcome.send(result);
     }
     take_back(rendezvous, &registered);

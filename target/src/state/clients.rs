@@ -57,7 +57,7 @@ pub(super) struct ClientSession {
     pub draining: Option<Duration>,
 }
 
-/// The records of an owner: one that is confirmed, one that is not.
+/// The records of an owner: at most one confirmed and one unconfirmed.
 #[derive(Debug, Default)]
 struct OwnerRecords {
     confirmed: Option<u32>,
@@ -321,9 +321,9 @@ impl StateHome {
         }
     }
 
-    /// Makes room for another client. If need be an unconfirmed one goes, when its time is over or
-    /// when such clients fill half of the table: one that is about to confirm does so at once.
-    /// Otherwise the one goes whose lease ran out first.
+    /// Makes room for another client. If the table is full, the oldest unconfirmed client is
+    /// removed if it has expired, or if such clients fill half of the table: a live client confirms
+    /// at once. Otherwise the client with the lease that expired first is removed.
     fn make_room_for_client(&mut self, now: Duration) -> bool {
         let most = self.config.clients as usize;
         if self.clients.len() < most {
@@ -338,7 +338,8 @@ impl StateHome {
         self.remove_courteous(now, |_| true)
     }
 
-    /// Removes the client whose lease ran out first among some; returns whether there was one.
+    /// Removes the client with the lease that expired first among some; returns whether there was
+    /// one.
     pub(super) fn remove_courteous(
         &mut self,
         now: Duration,

@@ -46,8 +46,8 @@ pub struct SessionGrant {
 }
 
 impl StateHome {
-    /// Makes a session, and with the first one confirms the client. A retry gets what the original
-    /// got.
+    /// Makes a session. The first one confirms the client. A retry gets the results of the
+    /// original.
     ///
     /// # Errors
     /// [`StateError::StaleClientid`], [`StateError::SeqMisordered`], [`StateError::ClidInuse`],

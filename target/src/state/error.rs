@@ -27,7 +27,7 @@ pub enum StateError {
     /// A sequence number that is neither the last one nor the next one.
     #[error("sequence number out of order")]
     SeqMisordered,
-    /// A retry that differs from the request whose sequence number it has.
+    /// A retry that differs from the original request with its sequence number.
     #[error("a retry that differs from its original")]
     SeqFalseRetry,
     /// No such session.

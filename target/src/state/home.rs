@@ -78,7 +78,7 @@ impl Default for StateConfig {
             ranges_per_file: 1 << 14,
             ranges_per_client: 1 << 16,
             waiters_per_file: 1 << 10,
-            // 1 MiB of data and what stands around it.
+            // 1 MiB of data, and the rest of the message.
             fore_most: limits((1 << 20) + 4096, 8192, 64, 64),
             fore_least: limits(256, 0, 1, 1),
             back_least: limits(512, 0, 2, 1),
@@ -151,7 +151,7 @@ pub struct StateHome {
     pub(super) lock_owners: OwnerTable,
     /// Lock states by owner and open.
     pub(super) lock_states: HashMap<(u32, u32), u32>,
-    /// Files of which locks were freed and whose waiters were not told yet.
+    /// Files with freed locks, of which the waiters have not been notified yet.
     pub(super) freed: Vec<u32>,
     /// No lease runs out before this.
     pub(super) earliest_lease_end: Duration,

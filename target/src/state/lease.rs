@@ -1,4 +1,4 @@
-//! When clients were last heard of: each reactor writes cells of its own.
+//! The times of the clients' last requests: each reactor writes cells of its own.
 
 use std::time::Duration;
 

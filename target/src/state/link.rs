@@ -90,7 +90,7 @@ impl HomeLink {
         }
     }
 
-    /// Of another reactor, which sends what is in `outbox`.
+    /// The link of another reactor, which sends the content of `outbox`.
     #[must_use]
     pub fn elsewhere(outbox: HomeOutbox, reactor: usize, (epoch, clock): (Instant, Clock)) -> Self {
         let answers = Completions::new();
@@ -102,7 +102,7 @@ impl HomeLink {
         }
     }
 
-    /// The reactor whose way this is.
+    /// The reactor that uses this link.
     #[must_use]
     pub fn reactor(&self) -> usize {
         self.reactor
@@ -155,7 +155,7 @@ impl HomeLink {
         self.ask_here(|home, now| request.answer(home, now))
     }
 
-    /// Takes in the answer to a question of this reactor. Nobody may wait for it any more.
+    /// Accepts the answer to a question of this reactor. The question may have been abandoned.
     pub fn take(&self, answer: HomeAnswer) {
         if let HomePlace::Elsewhere { answers, .. } = &self.place {
             let _ = answers.complete(answer.token, answer.value);

@@ -15,7 +15,7 @@ use super::waiters::LockWaiter;
 /// Who locks.
 #[derive(Clone, Copy, Debug)]
 pub enum LockHolder<'a> {
-    /// An owner that begins with an open of its client.
+    /// A new lock owner, based on an open of its client.
     New {
         /// The open.
         open: Stateid,
@@ -156,10 +156,10 @@ impl StateHome {
         }
     }
 
-    /// Frees what the owner of a lock stateid has in a range.
+    /// Frees the locks that the owner of a lock stateid has in a range.
     ///
     /// # Errors
-    /// Those of stateids; [`StateError::NoSpc`] if a limit of ranges stands against splitting one.
+    /// Those of stateids; [`StateError::NoSpc`] if a limit of ranges prevents splitting one.
     pub fn unlock(
         &mut self,
         client: ClientId,
@@ -221,7 +221,7 @@ impl StateHome {
         stateids.iter().map(test).collect()
     }
 
-    /// What excludes a lock, but for locks of clients whose leases have run out.
+    /// A conflicting lock, except for locks of clients with expired leases.
     pub(super) fn live_conflict(
         &self,
         file: u32,
@@ -239,7 +239,7 @@ impl StateHome {
         conflicts.find(is_live).copied()
     }
 
-    /// Takes away all that excludes a lock: it belongs to clients whose leases have run out.
+    /// Revokes all conflicting locks: they belong to clients with expired leases.
     fn revoke_conflicts(
         &mut self,
         file: u32,

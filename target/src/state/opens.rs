@@ -16,9 +16,9 @@ pub struct OpenOutcome {
     pub stateid: Stateid,
     /// Whether it was joined with an earlier one of the same owner.
     pub joined: bool,
-    /// What is open by now.
+    /// The access that is open now.
     pub access: ShareMode,
-    /// What is denied by now.
+    /// The access that is denied now.
     pub deny: ShareMode,
 }
 
@@ -172,7 +172,7 @@ impl StateHome {
         Err(StateError::OpenMode)
     }
 
-    /// Takes state away from its client, as an administrator wants it.
+    /// Revokes state of a client by order of an administrator.
     ///
     /// # Errors
     /// [`StateError::BadStateid`] if there is none.
@@ -182,8 +182,8 @@ impl StateHome {
         Ok(())
     }
 
-    /// Refuses access that opens deny, unless all of those belong to clients whose leases have run
-    /// out. Such opens are revoked.
+    /// Refuses access that opens deny, unless all of those belong to clients with expired leases.
+    /// Such opens are revoked.
     fn check_denials(
         &mut self,
         file: &FileKey,
@@ -209,8 +209,8 @@ impl StateHome {
         is_settled.then_some(()).ok_or(StateError::ShareDenied)
     }
 
-    /// Whether nothing stands against an access and a denial any more. Opens of clients whose
-    /// leases have run out are revoked, but only if no others stand against it.
+    /// Whether an access and a denial no longer conflict with opens. Conflicting opens of clients
+    /// with expired leases are revoked, but only if no other opens conflict.
     fn settle_denials(
         &mut self,
         holder: Option<u32>,

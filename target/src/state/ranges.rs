@@ -13,8 +13,8 @@ pub struct ByteRange {
 }
 
 impl ByteRange {
-    /// The range of an offset and a length. All ones as a length stands for all bytes from the
-    /// offset on, whatever the size of the file.
+    /// The range of an offset and a length. A length of all ones means all bytes from the offset
+    /// on, for any size of the file.
     ///
     /// # Errors
     /// [`StateError::Inval`] for a length of 0, and for ranges past 2^64-1.
@@ -77,7 +77,7 @@ impl LockMode {
     }
 }
 
-/// A lock that stands in the way of another one.
+/// A lock that conflicts with another one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LockConflict {
     /// Which bytes it has.
@@ -131,7 +131,7 @@ impl LockedRanges {
         })
     }
 
-    /// Locks a range. What the owner had in it is replaced, and equal neighbours are merged.
+    /// Locks a range. Locks of the owner in it are replaced, and equal neighbours are merged.
     pub fn lock(&mut self, new: LockedRange) {
         self.unlock(new.owner, new.range);
         let mut range = new.range;

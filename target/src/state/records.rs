@@ -6,7 +6,7 @@ use super::session::SessionConditions;
 use super::stateid::{Revocation, StateDetail, StateRecord};
 
 impl StateHome {
-    /// Adds state to the tables of all and of its client.
+    /// Adds state to the table of all states and to that of its client.
     pub(super) fn add_state(&mut self, record: StateRecord) -> u32 {
         let index = record.client_index;
         let state = self.states.insert(record);
@@ -57,8 +57,8 @@ impl StateHome {
         self.publish_conditions(record.client_index);
     }
 
-    /// Takes state away from its client, and the lock states that began with it. Stateids go on to
-    /// designate what was revoked until the client frees them.
+    /// Revokes state of a client, and the lock states that are based on it. Its stateids designate
+    /// the revoked state until the client frees them.
     pub(super) fn revoke_state(&mut self, state: u32, reason: Revocation) {
         let Some(record) = self.states.get(state) else {
             return;
@@ -88,7 +88,7 @@ impl StateHome {
         }
     }
 
-    /// Lets the sessions of a client report what has become of its state.
+    /// Lets the sessions of a client report the condition of its state.
     pub(super) fn publish_conditions(&self, index: u32) {
         let Some(client) = self.clients.get(index) else {
             return;
@@ -116,7 +116,7 @@ impl StateHome {
 }
 
 impl LeasedClient {
-    /// How many pieces of its state were revoked for a reason.
+    /// The count of its states that were revoked for a reason.
     pub(super) fn revoked_states(&mut self, reason: Revocation) -> &mut usize {
         match reason {
             Revocation::LeaseExpired => &mut self.expired_states,

@@ -28,7 +28,7 @@ impl SessionId {
         Self(id)
     }
 
-    /// Where the session stands in its table.
+    /// The index of the session in its table.
     pub(super) fn index(self) -> usize {
         let [a, b, c, d, ..] = self.0;
         u32::from_be_bytes([a, b, c, d]) as usize
@@ -297,13 +297,13 @@ impl Drop for SessionClaim {
     }
 }
 
-/// What becomes of a request, as [`SlotBegin`].
+/// The outcome of a request's begin, as [`SlotBegin`].
 pub enum SessionBegin {
     /// It is new: the caller executes it.
     New(SessionClaim),
-    /// It repeats the last one, whose reply is here if it was cached.
+    /// It repeats the last one; with its reply if that was cached.
     Replay(Option<CachedReply>),
-    /// It repeats one that is still executed.
+    /// It repeats one that is still being executed.
     InProgress,
     /// Its sequence number is out of order.
     Misordered,

@@ -1,4 +1,5 @@
-//! Share reservations: what opens access and what they deny to others (RFC 8881 section 9.7).
+//! Share reservations: the access of opens, and the access that they deny to others (RFC 8881
+//! section 9.7).
 
 /// Reading, writing, both or neither: what an open accesses or denies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

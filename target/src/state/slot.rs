@@ -15,7 +15,7 @@ use super::slot_word::{SlotWord, SlotWordOutcome};
 /// Buffers up to this size stay with their slot for later replies, also while nothing is cached.
 const KEPT_BUFFER: usize = 1024;
 
-/// By what a retry is told from another request with the same sequence number.
+/// Distinguishes a retry from another request with the same sequence number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RequestFingerprint {
     /// Who calls, with squashing applied.
@@ -24,7 +24,7 @@ pub struct RequestFingerprint {
     pub checksum: u64,
 }
 
-/// A reply that a slot has kept. It stays as it is even if the slot goes on meanwhile.
+/// A reply cached by a slot. It is unchanged by later requests of the slot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CachedReply(Arc<Vec<u8>>);
 
@@ -36,14 +36,14 @@ impl Deref for CachedReply {
     }
 }
 
-/// What becomes of a request.
+/// The outcome of a request's begin.
 #[derive(Debug)]
 pub enum SlotBegin<'a> {
     /// It is new: the caller executes it.
     New(SlotClaim<'a>),
-    /// It repeats the last one, whose reply is here if it was cached.
+    /// It repeats the last one; with its reply if that was cached.
     Replay(Option<CachedReply>),
-    /// It repeats one that is still executed, or meets a retry of the last one.
+    /// It repeats one that is still being executed, or coincides with a retry of the last one.
     InProgress,
     /// Its sequence number is out of order.
     Misordered,

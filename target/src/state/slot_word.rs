@@ -1,8 +1,8 @@
 //! The word that decides who may use a slot of a session.
 //!
 //! It holds the sequence number of the last request and a phase. A request or a retry takes the
-//! slot by one compare-exchange of an idle word. From there until it stores an idle word it is the
-//! only user of what the slot holds. A request that does not get the slot never waits.
+//! slot by one compare-exchange of an idle word. From then until it stores an idle word it is the
+//! only user of the slot's content. A request that does not get the slot never waits.
 //!
 //! The word is generic over its atomic integer, so that the model test explores all interleavings
 //! of this code.
@@ -11,9 +11,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A word that several threads share.
 pub(super) trait SharedWord {
-    /// Reads the word. What was done before the store that it sees is visible.
+    /// Reads the word. Writes before the store of its value are visible (acquire).
     fn read(&self) -> u64;
-    /// Replaces `from` by `to`, or returns what is there instead.
+    /// Replaces `from` by `to`, or returns the present value.
     fn exchange(&self, from: u64, to: u64) -> Result<(), u64>;
     /// Writes the word and publishes all that was done before.
     fn publish(&self, value: u64);
@@ -42,7 +42,7 @@ const REPLAYING: u64 = 2 << 32;
 /// How often a lost exchange is tried again: the word has changed in between, and may be idle.
 const ATTEMPTS: usize = 4;
 
-/// What a request with some sequence number may do.
+/// The permission for a request with a given sequence number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SlotWordOutcome {
     /// It is new. The caller owns the slot until [`SlotWord::finish`] or [`SlotWord::abandon`].

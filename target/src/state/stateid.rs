@@ -1,4 +1,4 @@
-//! Stateids and the table of what they designate (RFC 8881 section 8.2).
+//! Stateids and the table of the states that they designate (RFC 8881 section 8.2).
 
 use super::StateError;
 use super::clients::ClientId;
@@ -81,7 +81,7 @@ impl StateName {
 /// Why state was taken away from a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Revocation {
-    /// Its lease had expired and another client needed what the state blocked.
+    /// Its lease had expired, and the state blocked another client.
     LeaseExpired,
     /// An administrator wanted it.
     Administrative,

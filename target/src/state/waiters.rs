@@ -62,8 +62,8 @@ impl StateHome {
         }
     }
 
-    /// Tells waiters, in their order, whose locks can be had now. Those that have not asked for a
-    /// lease are forgotten.
+    /// Notifies waiters, in their order, of locks that have become available. Waiters that did not
+    /// retry for the time of a lease are removed.
     pub(super) fn notify_waiters(&mut self, now: Duration) {
         while let Some(index) = self.freed.pop() {
             let Some(file) = self.files.get_mut(index) else {

@@ -32,8 +32,8 @@ extern crate self as millrace_store;
 /// atomic against other operations on the same tree. Futures of in-memory stores are ready at
 /// once; others wait on the reactor's own ring and never block it.
 pub trait Store: Namespace + FileData + Clone + 'static {
-    /// The same store for the operations of one client, where operations of clients wait in turn
-    /// for what the store has few of. `None` where they wait for nothing: then this one will do.
+    /// The same store for the operations of one client, if clients take turns in waiting for scarce
+    /// resources of the store. `None` if operations never wait: then this store serves all clients.
     fn for_client(&self, client: ClientKey) -> Option<Self> {
         let _ = client;
         None

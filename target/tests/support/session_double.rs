@@ -5,8 +5,9 @@ use std::cell::{Cell, RefCell};
 
 use arrayvec::ArrayVec;
 use millrace::nfs4::{
-    AcceptedSequence, CachedReply, CallOrigin, CompoundShape, FileIdentity, FinishedReply, IoKind,
-    LockConflict, LockRefusal, OpenGrant, OpenRequest, SequenceOutcome, SessionBounds, StateSeam,
+    AcceptedSequence, CachedCompound, CallOrigin, CompoundShape, DeniedLock, FileIdentity,
+    FinishedReply, LockRefusal, OpenGrant, OpenRequest, SequenceOutcome, SessionBounds, StateIdUse,
+    StateSeam,
 };
 use millrace_wire::nfs4::{
     BackchannelCtlOperation, ClientId, ConnectionBinding, CreateSessionOperation,
@@ -31,11 +32,11 @@ pub struct SessionDouble {
     /// The sequence number of the slot.
     sequence: Cell<u32>,
     /// What the slot was answered last, where it was to be kept.
-    pub cached: RefCell<Option<CachedReply>>,
+    pub cached: RefCell<Option<CachedCompound>>,
     /// Opens by the last byte of their stateids.
     pub opens: RefCell<Vec<Option<DoubleOpen>>>,
     /// Checks of stateids so far.
-    pub checks: RefCell<Vec<(StateId, IoKind)>>,
+    pub checks: RefCell<Vec<(StateId, StateIdUse)>>,
     /// Requests that were executed to their end, and those of them that changed something.
     pub finished: Cell<u32>,
     pub changed: Cell<u32>,
@@ -170,7 +171,7 @@ impl StateSeam for SessionDouble {
         self.changed
             .set(self.changed.get() + u32::from(reply.changes));
         if compound.keep {
-            *self.cached.borrow_mut() = Some(CachedReply {
+            *self.cached.borrow_mut() = Some(CachedCompound {
                 results: reply.results.to_vec(),
                 items: reply.items.clone(),
                 data: super::raw::gather(reply.data),
@@ -307,7 +308,7 @@ impl StateSeam for SessionDouble {
         };
         self.find(file, state).map_err(LockRefusal::Status)?;
         if self.conflict.get() {
-            return Err(LockRefusal::Conflict(Box::new(LockConflict {
+            return Err(LockRefusal::Conflict(Box::new(DeniedLock {
                 offset: 1,
                 length: 2,
                 kind: LockType::Write,
@@ -368,7 +369,7 @@ impl StateSeam for SessionDouble {
         _: &DoubleRequest,
         file: &FileIdentity,
         state: StateId,
-        kind: IoKind,
+        kind: StateIdUse,
     ) -> OperationOutcome<()> {
         if !self.is_quiet.get() {
             self.checks.borrow_mut().push((state, kind));
@@ -378,8 +379,8 @@ impl StateSeam for SessionDouble {
         }
         let open = self.find(file, state)?;
         let needs = match kind {
-            IoKind::Write | IoKind::Resize => share::WRITE,
-            IoKind::Read | IoKind::SetAttributes => 0,
+            StateIdUse::Write | StateIdUse::Resize => share::WRITE,
+            StateIdUse::Read | StateIdUse::SetAttributes => 0,
         };
         if open.access & needs != needs {
             return Err(OperationStatus::OpenMode);

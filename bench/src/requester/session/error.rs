@@ -35,7 +35,7 @@ pub enum Error {
     Protocol {
         /// Which procedure.
         procedure: Procedure,
-        /// What was wrong.
+        /// The error.
         what: &'static str,
     },
     /// The system's.

@@ -237,7 +237,7 @@ impl Session {
         outcome.unwrap_or_else(|| Err(CallError::Cancelled.into()))
     }
 
-    /// Calls on a connection that nobody restores would wait for their timeout in vain.
+    /// Calls on a connection that is not restored would only time out.
     fn check_alive(&self) -> Result<(), Error> {
         match self.connection.state() {
             RequesterState::NoVersion(_) => Err(Error::Connect(self.connection.state().clone())),

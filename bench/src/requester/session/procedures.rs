@@ -57,7 +57,7 @@ pub struct DirectoryPart {
     pub eof: bool,
 }
 
-/// What a READ brought.
+/// The results of a READ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadDone {
     /// Bytes read, from the start of the memory given.

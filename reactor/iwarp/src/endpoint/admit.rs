@@ -1,4 +1,4 @@
-//! Checking segments before a byte is placed, and delivering what they complete (RFC 5041
+//! Validation of segments before any byte is placed, and delivery of completed messages (RFC 5041
 //! section 7.1, RFC 5040 section 7.2).
 
 use crate::endpoint::{Arrived, Endpoint, Receives, Response, Stop};
@@ -14,7 +14,7 @@ use crate::terminate::{CONTROL_BYTES, Fault, Terminate};
 /// Where a payload goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sink {
-    /// There is none, or it is not wanted.
+    /// No destination: there is none, or the payload is discarded.
     Nowhere,
     /// The next posted receive.
     Receive,
@@ -24,7 +24,7 @@ pub(super) enum Sink {
     Read,
 }
 
-/// What a segment does once it is there as a whole.
+/// The effect of a segment that is complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Effect {
     /// Nothing but its data.
@@ -269,9 +269,9 @@ impl<M: Memory> Endpoint<M> {
         })
     }
 
-    /// Takes what nearly every FPDU is: a plain Send in one segment that is the next of its queue
-    /// and fits the next receive. `fpdu` is a whole one, without its pad. Of any other nothing is
-    /// taken, right or wrong: [`Self::admit`] tells.
+    /// The fast path of most FPDUs: accepts a plain Send in one segment that is the next of its
+    /// queue and fits the next receive. `fpdu` is a complete FPDU without its pad. Any other FPDU,
+    /// valid or not, is left to [`Self::admit`].
     pub(super) fn plain_send(&mut self, fpdu: &[u8]) -> bool {
         let Some((head, payload)) = fpdu.split_first_chunk() else {
             return false;

@@ -1,6 +1,6 @@
 //! One end of an RDMAP stream in full operation.
 //!
-//! `mod.rs` has what the user posts, asks and collects; `receive` takes the stream apart, `admit`
+//! `mod.rs` has the interface: posts, queries and completions. `receive` parses the stream, `admit`
 //! checks and delivers segments, `send` makes them.
 
 mod admit;
@@ -52,8 +52,8 @@ pub struct Parameters {
 impl Parameters {
     /// Longest ULPDU sent by default: the length field allows little more.
     pub const ULPDU_DEFAULT: usize = 65_520;
-    /// Longest ULPDU sent with markers, whose pointer back to the start of the FPDU counts the
-    /// markers too.
+    /// Longest ULPDU sent with markers. A marker's pointer to the start of the FPDU counts markers
+    /// too.
     const ULPDU_WITH_MARKERS: usize = 61_440;
     /// Shortest: the longest headers and a little payload.
     const ULPDU_MIN: usize = 128;
@@ -92,7 +92,7 @@ pub struct Delivery<R> {
     pub invalidated: Option<u32>,
 }
 
-/// What a stream has done, in numbers that only grow.
+/// Counters of a stream. They never decrease.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// FPDUs received whole and found good.
@@ -203,7 +203,7 @@ pub struct Endpoint<M: Memory> {
     keys: Keys<M::Local>,
     works: WorkQueue<M::Local>,
     reads: VecDeque<OpenRead>,
-    /// Most of them at once, beside what the connection's setup allows.
+    /// Most of them at once, besides the limit negotiated at connection setup.
     reads_most: u16,
     responses: VecDeque<Response>,
     receives: Receives<M::Receive>,
@@ -218,9 +218,9 @@ pub struct Endpoint<M: Memory> {
 }
 
 impl<M: Memory> Endpoint<M> {
-    /// A stream whose connection is still being set up: work may be posted, nothing is sent. Its
-    /// queues grow with what is posted until [`Endpoint::start`], so that a peer that only connects
-    /// costs little memory. `secret` is random.
+    /// A stream during connection setup: work may be posted, but nothing is sent. Its queues grow
+    /// with the posted work until [`Endpoint::start`], so that a peer that only connects costs
+    /// little memory. `secret` is random.
     #[must_use]
     pub fn new(limits: Limits, secret: u32) -> Self {
         Self {
@@ -268,8 +268,8 @@ impl<M: Memory> Endpoint<M> {
         self.parameters = Some(parameters);
     }
 
-    /// Keeps open Reads at or below `reads`, beside what the connection's setup allows. Reads that
-    /// are open already stay so; with zero, the others end at once.
+    /// Limits open Reads to `reads`, besides the limit negotiated at connection setup. Reads that
+    /// are already open continue; with zero, the others end at once.
     pub const fn limit_reads(&mut self, reads: u16) {
         self.reads_most = reads;
     }
@@ -357,8 +357,8 @@ impl<M: Memory> Endpoint<M> {
         }
     }
 
-    /// Ends an exposure. What the peer is writing under the key goes nowhere from here on, and
-    /// breaks the stream; what is being read for it still leaves.
+    /// Ends an exposure. Data that the peer writes under the key is no longer placed, and breaks
+    /// the stream; data that is already being read for the peer is still sent.
     pub fn revoke(&mut self, key: u32) -> Revocation<M::Local> {
         let (revocation, slot) = self.keys.revoke(key);
         if let Some(slot) = slot {
@@ -367,7 +367,7 @@ impl<M: Memory> Endpoint<M> {
         revocation
     }
 
-    /// A key whose revocation, put off at first, has taken effect, with its memory.
+    /// A key with its memory, after its postponed revocation has taken effect.
     pub fn take_revoked(&mut self) -> Option<(u32, M::Local)> {
         self.keys.take_revoked()
     }
@@ -410,14 +410,14 @@ impl<M: Memory> Endpoint<M> {
         self.works.is_settled() && self.responses.is_empty() && self.outbound.bytes_left() == 0
     }
 
-    /// Whether the stream stands between two FPDUs, so that its end is in order here.
+    /// Whether the stream is between two FPDUs, where it may end in an orderly way.
     #[must_use]
     pub fn is_at_boundary(&self) -> bool {
         self.inbound.is_at_boundary()
     }
 
-    /// Ends the stream from this side for a reason of its own: the next and last FPDU is a
-    /// Terminate message.
+    /// Ends the stream from this side because of a fault: the next and last FPDU is a Terminate
+    /// message.
     pub fn fail(&mut self, fault: Fault) {
         self.break_off(fault, &[]);
     }
@@ -453,7 +453,7 @@ impl<M: Memory> Endpoint<M> {
         self.outbound.abandon()
     }
 
-    /// What the stream has done.
+    /// The counters of the stream.
     #[must_use]
     pub fn counters(&self) -> Counters {
         let [sends, writes, reads] = self.works.tallies();

@@ -1,10 +1,10 @@
-//! Taking the byte stream apart into FPDUs, in whatever pieces TCP delivers it.
+//! Parsing of the byte stream into FPDUs, in pieces of any size.
 //!
-//! An FPDU that lies in the input as a whole is checked first and placed then. One that does not
-//! is placed as it comes, so that its rest can be received straight into its memory
-//! ([`Endpoint::direct`]); it is delivered after its check value only. With check values nothing
-//! is received straight: what is checked has to be what was placed, and the memory may be a
-//! file's that others write too.
+//! An FPDU that is complete in the input is checked first and then placed. An incomplete one is
+//! placed as it arrives, so that its rest can be received directly into its memory
+//! ([`Endpoint::direct`]); it is delivered only after its check value. With check values nothing is
+//! received directly: the checked bytes have to be the placed bytes, and the memory may belong to a
+//! file that others write too.
 
 use crate::crc::Crc32c;
 use crate::endpoint::admit::{Admission, Sink};
@@ -161,7 +161,7 @@ impl<M: Memory> Endpoint<M> {
         self.stop.map_or(Ok(()), Err)
     }
 
-    /// Takes an FPDU that lies in `bytes` as a whole.
+    /// Processes an FPDU that is complete in `bytes`.
     fn whole(&mut self, bytes: &[u8]) -> Option<usize> {
         let opening: &[u8; OPENING_BYTES] = bytes.first_chunk()?;
         let length = usize::from(u16::from_be_bytes([opening[0], opening[1]]));
@@ -208,7 +208,7 @@ impl<M: Memory> Endpoint<M> {
             let opening = [high, low, control, rdmap];
             match head_bytes(opening) {
                 Ok(needed) => inbound.head_needed = needed,
-                // With check values the length may be what is damaged, so the FPDU is awaited.
+                // With check values the length may be damaged, so the whole FPDU is awaited.
                 Err(_) if inbound.check => inbound.head_needed = shortest_head(opening),
                 Err(fault) => {
                     self.break_off(fault, &[]);
@@ -293,8 +293,8 @@ impl<M: Memory> Endpoint<M> {
         taken
     }
 
-    /// The memory where the next bytes of the stream belong, if they may be received straight
-    /// into it. What was put there is reported with [`Self::placed`].
+    /// The memory for the next bytes of the stream, if they may be received directly into it. Bytes
+    /// received there are reported with [`Self::placed`].
     pub fn direct(&mut self) -> Option<Direct<'_, M::Local, M::Receive>> {
         let Inbound {
             stage: Stage::Payload,

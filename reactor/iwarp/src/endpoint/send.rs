@@ -21,7 +21,7 @@ const RESPONSES_IN_ROW_MAX: u32 = 4;
 /// Bytes on their way at which no more are staged: enough to fill any socket buffer.
 const STAGED_BYTES_MAX: u64 = 4 << 20;
 
-/// A piece of what is to be sent.
+/// A piece of the data to send.
 #[derive(Debug)]
 pub enum Chunk<'a, L> {
     /// Bytes of the stream itself.
@@ -44,7 +44,7 @@ enum Current {
     Response,
 }
 
-/// Where sending stands.
+/// The progress of sending.
 #[derive(Debug)]
 pub(super) struct Sending {
     current: Current,
@@ -104,7 +104,7 @@ impl<M: Memory> Endpoint<M> {
         self.outbound.bytes_left()
     }
 
-    /// Shows what is to be sent, in order, until `take` breaks off.
+    /// Passes the data to send to `take`, in order, until it breaks.
     pub fn gather<'a>(&'a self, mut take: impl FnMut(Chunk<'a, M::Local>) -> ControlFlow<()>) {
         for part in self.outbound.parts() {
             let chunk = match part {

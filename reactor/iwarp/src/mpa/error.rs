@@ -1,8 +1,8 @@
 //! Errors of the connection setup, and what each means on the wire (RFC 5044 section 8, RFC 6581
 //! section 8).
 
-/// An MPA error code. On the wire it stands in an RDMAP Terminate message with layer
-/// [`MpaCode::LAYER`] and error type [`MpaCode::KIND`].
+/// An MPA error code. On the wire it is in an RDMAP Terminate message with layer [`MpaCode::LAYER`]
+/// and error type [`MpaCode::KIND`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum MpaCode {
@@ -42,7 +42,7 @@ impl MpaCode {
     }
 }
 
-/// What a deadline was for.
+/// The purpose of a deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Wait {
     /// The peer's request frame.
@@ -165,9 +165,9 @@ pub enum Disposal {
     TerminateAfterFirst(MpaCode),
 }
 
-/// How an error ends a connection. A Terminate message travels as an FPDU, so it exists only once
-/// FPDUs may flow; before that there are the rejecting reply and the closing of TCP (RFC 6581
-/// sections 8 and 9.3). For a local error without a code of its own give
+/// How an error ends a connection. A Terminate message is sent as an FPDU, so it is possible only
+/// when FPDUs may be sent; before that a connection ends by a rejecting reply or by closing TCP
+/// (RFC 6581 sections 8 and 9.3). For a local error without a code of its own pass
 /// [`MpaCode::LocalCatastrophic`].
 ///
 /// An accepting responder must not send any FPDU before the initiator's first (RFC 5044

@@ -57,8 +57,8 @@ pub struct Frame {
     pub reject: bool,
     /// The MPA revision, never 0.
     pub revision: u8,
-    /// S with what it stands for. Only revisions of 2 and above have it: in revision 1 the bit is
-    /// reserved, hence ignored.
+    /// The S bit and the connection data that it announces. Only revisions of 2 and above have it:
+    /// in revision 1 the bit is reserved, hence ignored.
     pub connection_data: Option<ConnectionData>,
     /// The application's private data, without the connection data.
     pub private_data: Vec<u8>,

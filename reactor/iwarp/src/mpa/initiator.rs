@@ -9,7 +9,7 @@ use super::frame::{Frame, FrameKind, FrameParser, REVISION_ENHANCED, REVISION_PL
 use super::negotiate;
 use super::outcome::{Failure, Framing, Negotiated, Rejection, Role};
 
-/// Where an initiator stands.
+/// The state of an initiator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum InitiatorState {
     /// The request is being sent, or its reply awaited.
@@ -34,8 +34,8 @@ pub const INITIATOR_TRANSITIONS: [(InitiatorState, InitiatorState); 3] = [
 pub enum InitiatorStep {
     /// More bytes are needed.
     Pending,
-    /// The connection stands. In the peer-to-peer model the application is to be told only when
-    /// the indication has been sent (RFC 6581 section 5).
+    /// The connection is established. In the peer-to-peer model the application is notified only
+    /// when the indication has been sent (RFC 6581 section 5).
     Established(Negotiated),
     /// The responder rejected. TCP is open and may be closed.
     Rejected(Rejection),
@@ -87,7 +87,7 @@ impl Initiator {
         })
     }
 
-    /// Where the setup stands.
+    /// The state of the setup.
     #[must_use]
     pub fn state(&self) -> InitiatorState {
         self.state

@@ -16,7 +16,7 @@ pub struct InitiatorTerms {
     pub rtr: Option<RtrKind>,
 }
 
-/// What a responder answers and uses.
+/// The values that a responder answers and uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResponderTerms {
     /// Connection data of the reply.
@@ -53,7 +53,8 @@ pub fn request(config: &InitiatorConfig) -> ConnectionData {
 #[must_use]
 pub fn accept(request: &ConnectionData, config: &ResponderConfig) -> ResponderTerms {
     let rtr = offered(request, config);
-    // What is stated is also what is used: a peer must never serve a number that it was not told.
+    // The stated values are also the used ones: a peer must never serve a number that was not
+    // stated.
     let (ord, reply_ord) = if request.ird == DEPTH_BY_APPLICATION {
         (config.ord, DEPTH_BY_APPLICATION)
     } else {
@@ -78,8 +79,8 @@ pub fn accept(request: &ConnectionData, config: &ResponderConfig) -> ResponderTe
     }
 }
 
-/// Connection data of a rejecting reply. `required_ord` is what the initiator would have to serve;
-/// nothing else is negotiated, so the other depth is left open.
+/// Connection data of a rejecting reply. `required_ord` is the depth that the initiator would have
+/// to serve; nothing else is negotiated, so the other depth is left open.
 #[must_use]
 pub fn reject(
     request: &ConnectionData,

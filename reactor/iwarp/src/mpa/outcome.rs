@@ -1,4 +1,4 @@
-//! What a connection setup comes to.
+//! The outcome of a connection setup.
 
 use super::connection_data::{ConnectionData, RtrKind, RtrKinds};
 use super::error::{Disposal, SetupError};
@@ -24,7 +24,7 @@ pub struct Negotiated {
     /// CRCs are sent and checked, in both directions. Otherwise the field is present and means
     /// nothing.
     pub crc: bool,
-    /// The peer requires markers in what is sent to it. Markers never arrive.
+    /// The peer requires markers in data sent to it. Received data never has markers.
     pub send_markers: bool,
     /// Reads of the peer's to serve at once. One more is an error of the peer's.
     pub ird: u16,
@@ -57,7 +57,7 @@ impl Negotiated {
 }
 
 /// A rejecting reply. Both values of the peer's connection data are for the application: `ord` may
-/// be what the responder would need.
+/// be the depth that the responder would need.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rejection {
     /// The peer's connection data as it stood on the wire.
@@ -78,7 +78,7 @@ pub struct Failure {
     pub framing: Option<Framing>,
 }
 
-/// What is needed to send one FPDU.
+/// The parameters for sending one FPDU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Framing {
     /// As in [`Negotiated::crc`].

@@ -78,8 +78,8 @@ impl StartGate {
         self.to_send
     }
 
-    /// Initiator: the indication is on its way, so the gate opens and the application may be told
-    /// that the connection stands.
+    /// Initiator: the indication has been sent, so data may be sent, and the application may be
+    /// notified that the connection is established.
     pub fn indication_sent(&mut self) {
         if self.to_send.take().is_some() {
             self.open = true;

@@ -9,7 +9,7 @@ use super::frame::{Frame, FrameKind, FrameParser, REVISION_ENHANCED};
 use super::negotiate;
 use super::outcome::{Failure, Negotiated, Role};
 
-/// Where a responder stands.
+/// The state of a responder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ResponderState {
     /// The request is awaited.
@@ -119,7 +119,7 @@ impl Responder {
         })
     }
 
-    /// Where the setup stands.
+    /// The state of the setup.
     #[must_use]
     pub fn state(&self) -> ResponderState {
         self.state

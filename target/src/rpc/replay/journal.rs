@@ -5,11 +5,11 @@
 //! ([`super::layout`]). The next process reads them all, keeps what is young enough, and begins
 //! another file with it.
 //!
-//! **What it withstands.** The end of the process, however it comes: what was stored is in the page
-//! cache. Not the end of the host: a file of another boot is not read. Calls that were open when
-//! the host went down were recorded seconds before at most, which no page cache writes back so
-//! soon, and a reply that was may speak of a change that the file system lost. So after a crash
-//! of the host all is as without a journal, and nothing ever waits for a disk.
+//! **What it survives.** It survives any end of the process, because all stores are in the page
+//! cache. It does not survive a crash of the host: a file of another boot is not read. Calls that
+//! were open at the crash were recorded seconds before at most, and the page cache is not written
+//! back so soon. A recorded reply may belong to a change that the file system lost. So after a
+//! crash of the host the server behaves as without a journal, and no call ever waits for a disk.
 //!
 //! **Why a map and no thread that writes.** Writing by a thread would cost each call two changes of
 //! threads before it could begin. A store into the map costs a few hundred nanoseconds, as long as
@@ -48,10 +48,10 @@ pub const FILE: &str = "replay-journal";
 /// Least slots of a reactor.
 const SLOTS_LEAST: usize = 1024;
 
-/// How many slots are looked at for one whose call has ended.
+/// How many slots are examined to find one whose call has ended.
 const TRIES: usize = 64;
 
-/// File systems whose reserved space takes every store: tmpfs, ramfs, ext2 to ext4, XFS.
+/// File systems on which a store into reserved space never fails: tmpfs, ramfs; ext2 to ext4, XFS.
 const MEMORY: [i64; 2] = [0x0102_1994, 0x8584_58f6];
 const DISK: [i64; 2] = [0xef53, 0x5846_5342];
 
@@ -89,8 +89,8 @@ impl Moment {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Recorded {
     pub begin: Begin,
-    /// When it was last heard of by the clock of processes, which stands still while there is
-    /// none; `None` if that is to be seen from the other times, or was at the process's end.
+    /// When it was last seen, by the clock of processes, which stops while no process runs; `None`
+    /// if the other times determine it, or if it was at the process's end.
     pub heard: Option<u64>,
     /// When it had been executed, and its reply; `None` if it is not known whether it was.
     pub done: Option<(u64, Box<[u8]>)>,
@@ -136,8 +136,9 @@ impl Left {
             if heard.is_none() {
                 complete = complete.max(begin.evicted);
             }
-            // One that the last process only took over was executed before that began, if at all: a
-            // client that died with its calls open must not make all later ones doubtful.
+            // A call that the last process only took over was executed before that process began,
+            // if at all. Otherwise a client that died with open calls would make all later calls
+            // doubtful.
             let ended = match (&done, heard) {
                 (Some((ended, _)), _) => *ended,
                 (None, Some(_)) => begin.began,
@@ -160,7 +161,7 @@ impl Left {
         let newest = newest.max().unwrap_or(0);
         let oldest = newest.saturating_sub(u64::try_from(age.as_nanos()).unwrap_or(u64::MAX));
         calls.retain(|call| call.is_open() || call.heard() >= oldest);
-        // What is not known to have ended is forgotten last.
+        // Calls that are not known to have ended are forgotten last.
         calls.sort_unstable_by_key(|call| (call.done.is_none(), call.last()));
         used.sort_unstable_by_key(|(target, ..)| *target);
         for call in calls.iter_mut().filter(|call| call.done.is_none()) {
@@ -185,8 +186,8 @@ impl Left {
         })
     }
 
-    /// A file of one region that has these bytes for slots, as many as are whole pages: for those
-    /// who look how [`read`](Self::read) takes damaged slots. The key of its checksums is zero.
+    /// A file of one region with these bytes as slots, cut to whole pages, to test
+    /// [`read`](Self::read) on damaged slots. The key of its checksums is zero.
     #[must_use]
     pub fn whole(slots: &[u8], boot: [u8; 16]) -> Vec<u8> {
         let slots = &slots[..slots.len() / PAGE * PAGE];
@@ -203,7 +204,7 @@ impl Left {
         [&header.encode()[..], slots].concat()
     }
 
-    /// Calls that were executed and whose reply is known.
+    /// Executed calls with a known reply.
     #[must_use]
     pub fn done(&self) -> usize {
         self.calls.iter().filter(|call| call.done.is_some()).count()
@@ -248,8 +249,8 @@ impl Recorded {
                 }
                 self.begin.contested = contested;
             }
-            // What began after the other had been answered is a call of its own, with an XID that
-            // had come round.
+            // A call that began after the other had been answered is another call with a reused
+            // XID.
             _ if other.last() > self.last() => *self = other,
             _ => {}
         }
@@ -264,7 +265,7 @@ pub struct Writer {
     ended: Vec<u64>,
     next: usize,
     sequence: u64,
-    /// Calls that no slot was free for, or whose reply is longer than one.
+    /// Calls without a free slot, or with a reply that is longer than a slot.
     unrecorded: u64,
 }
 
@@ -362,7 +363,7 @@ impl Writer {
         self.ended[index] = 0;
     }
 
-    /// Nobody waits for the call any more; whether it is executed is not known.
+    /// The call was abandoned; it is unknown whether it was executed.
     pub fn unknown(&mut self, place: &JournalPlace, now: Moment) {
         self.ended[place.0] = now.boot;
     }
@@ -378,7 +379,8 @@ impl Writer {
 #[derive(Debug)]
 pub(super) struct Journal {
     pub key: [u8; 16],
-    /// What was carried over, and where in `carried` the calls stand that are not settled.
+    /// The calls that were carried over. `unsettled` holds the indices in `carried` of those that
+    /// are not settled.
     pub left: Left,
     pub unsettled: HashMap<CallKey, usize>,
     pub carried: Option<Slots>,
@@ -386,7 +388,7 @@ pub(super) struct Journal {
 }
 
 impl Journal {
-    /// Takes over what is in a directory and begins another file there, for so many reactors.
+    /// Takes over the journal in a directory and begins a new file there, for `reactors` reactors.
     pub fn open(directory: &Path, reactors: usize, limits: ReplayLimits) -> io::Result<Self> {
         let (boot, path) = (boot()?, directory.join(FILE));
         let left = match read(&path, &boot, limits.age) {
@@ -556,8 +558,8 @@ fn make(directory: &Path, length: u64, front: &[u8]) -> io::Result<File> {
 }
 
 /// Where the journal goes: the run-time directory of the service if it is in memory, else the state
-/// directory. `runtime` is the value of `RUNTIME_DIRECTORY`. A file that stands in the other is
-/// removed, so that it is never taken for news.
+/// directory. `runtime` is the value of `RUNTIME_DIRECTORY`. A file in the other directory is
+/// removed, so that it is never mistaken for a current one.
 pub(super) fn place(state: &Path, runtime: Option<&OsStr>) -> PathBuf {
     let runtime = runtime
         .and_then(|list| env::split_paths(list).next())

@@ -2,11 +2,10 @@
 //!
 //! A slot has two halves with a checksum each. The first is written before a call is executed, the
 //! second before it is answered; both carry the slot's sequence number, so that a first half never
-//! goes with the second half of the call that had the slot before. A half that was not written to
-//! its end is as good as not written: a torn first half is of a call that had not been executed,
-//! and a torn second half leaves a call of which only the beginning is known. Checksums are 64 bits
-//! of SipHash under the file's own key and cover the place of the slot, so that nothing but what
-//! was written there passes.
+//! matches the second half of an earlier call in the slot. A half that is not complete counts as
+//! not written: a torn first half belongs to a call that was not executed, and a torn second half
+//! leaves a call that is only known to have begun. Checksums are 64 bits of SipHash under the
+//! file's own key. They cover the index of the slot, so that data of another slot does not pass.
 //!
 //! All words are little-endian: the file never leaves the host.
 
@@ -17,7 +16,7 @@ use siphasher::sip::{SipHasher13, SipHasher24};
 
 use super::CallKey;
 
-/// What the file begins with.
+/// The first bytes of the file.
 const MAGIC: [u8; 8] = *b"MILLRPLY";
 
 /// The layout below, and what checksums of calls are made of. Files of any other are not read.
@@ -54,7 +53,7 @@ const LENGTH_MAX: u64 = 1 << 30;
 const DONE: u32 = 1;
 const VOID: u32 = 2;
 
-/// Set in the flags of a call whose names another call has used meanwhile.
+/// Set in the flags of a call if another call has used its names meanwhile.
 const CONTESTED: u32 = 1;
 
 /// Why a file is not read.
@@ -74,7 +73,7 @@ pub enum Fault {
         /// Bytes expected.
         expected: u64,
     },
-    /// The host has been started anew since: what was executed may have been lost with it.
+    /// The host was rebooted since: the effects of executed calls may have been lost.
     #[error("the host was rebooted since it was written")]
     OtherBoot,
 }
@@ -127,10 +126,10 @@ pub(super) struct Begin {
     pub contested: bool,
 }
 
-/// What a slot tells.
+/// The content of a slot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum JournalSlot {
-    /// Of no call, or of one that was not executed.
+    /// No call, or one that was not executed.
     Empty,
     Begun(Begin),
     Done {

@@ -1,7 +1,7 @@
-//! Files as memory: the only place of this crate where the compiler has to take our word.
+//! Files mapped into memory: the only module of this crate with `unsafe` code.
 //!
-//! What is stored into a shared mapping of a file is in the page cache with the store itself, so
-//! it outlives the process however that ends, and takes no system call.
+//! A store into a shared mapping of a file changes the page cache directly, so it survives any end
+//! of the process and takes no system call.
 
 #![allow(unsafe_code)]
 
@@ -16,10 +16,10 @@ use memmap2::{Advice, MmapMut, MmapOptions};
 pub(super) fn shared(file: &File, offset: u64, length: usize) -> io::Result<MmapMut> {
     let mut options = MmapOptions::new();
     options.offset(offset).len(length);
-    // SAFETY: memory that others change under a reference would be undefined behaviour. Files
-    // mapped here are made by this process under a name of its own, readable and writable by its
-    // user only, and each range is mapped once: nothing else writes them while they are mapped. A
-    // user that defies that could as well write the process's memory.
+    // SAFETY: a change of memory by others during the life of a reference would be undefined
+    // behaviour. Files mapped here are made by this process under a name of its own, readable and
+    // writable by its user only, and each range is mapped once: nothing else writes them while they
+    // are mapped. A user who could still change the files could as well write the process's memory.
     let map = unsafe { options.map_mut(file) }?;
     match map.advise(Advice::PopulateWrite) {
         // Kernels before 5.14 do not know it; there the first access does it.

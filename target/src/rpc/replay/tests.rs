@@ -108,7 +108,7 @@ fn rr1_hdr_25_arguments_count_to_their_end_and_in_every_part() {
     ] {
         drop(execute(&cache, key(other), now));
     }
-    // Nobody executes arguments of a MiB, so nobody has to add them up.
+    // Arguments of a MiB are never executed, so the checksum need not cover them.
     let long = vec![7; 1 << 20];
     let other = vec![7; (1 << 20) + 1];
     execute(&cache, key([&long, b""]), now).finish(b"reply", now);

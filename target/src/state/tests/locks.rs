@@ -255,7 +255,7 @@ fn v4_lock_11_the_first_waiter_is_told_when_the_range_is_free() {
     bed.unlock(&one, file(1), lock, (0, 9)).unwrap();
     assert_eq!(told(&mut bed), [b"x", b"z"]);
     assert!(told(&mut bed).is_empty());
-    // It is not held for the one that was told.
+    // It is not reserved for the notified waiter.
     let taken = ask(&mut bed, &two, other, b"y", (0, 4), WRITE).unwrap();
     conflict(ask(&mut bed, &two, other, b"x", (0, 4), WRITE));
     bed.unlock(&two, file(1), taken, (0, 4)).unwrap();

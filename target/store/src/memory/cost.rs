@@ -10,7 +10,7 @@ use super::inode::Body;
 
 /// An object that is not a directory, without its name.
 pub const OBJECT_BYTES: u64 = 320;
-/// A directory, without its name and what is in it.
+/// A directory, without its name and its entries.
 pub const DIRECTORY_BYTES: u64 = 1024;
 /// A name, to which its length is added.
 pub const NAME_BYTES: u64 = 256;
@@ -20,12 +20,13 @@ pub(super) const OBJECT_LEAST_BYTES: u64 = OBJECT_BYTES + NAME_BYTES + 1;
 /// one counts a page of 4 KiB.
 pub const SHORT_TEXT_MAX: usize = NAME_MAX;
 
-/// What a name counts.
+/// The bytes charged for a name.
 pub(super) fn of_name(name: &[u8]) -> u64 {
     NAME_BYTES + name.len() as u64
 }
 
-/// What an object counts without its names, its data and a text in the store's own memory.
+/// The bytes charged for an object, without its names, its data and a text in the store's own
+/// memory.
 pub(super) fn of_object(body: &Body) -> u64 {
     match body {
         Body::Directory(_) => DIRECTORY_BYTES,

@@ -57,7 +57,7 @@ pub struct Reservation {
     pieces: Vec<WritePiece>,
 }
 
-/// What is written, and by whom.
+/// The file of a write, and the caller.
 struct WriteTarget {
     inode: Arc<Inode>,
     space: Arc<Space>,
@@ -67,8 +67,8 @@ struct WriteTarget {
 /// The part of a write that falls into one extent of the file.
 struct WritePiece {
     span: ExtentSpan,
-    /// Where the bytes are staged, at the place that they have in the file's extent. After the
-    /// commit what the file has no use for.
+    /// The extent that holds the staged bytes, at their offset in the file's extent. After the
+    /// commit, the extent that the file no longer uses.
     extent: Option<Extent>,
     /// Whether the file had no extent there when the write was staged.
     in_hole: bool,
@@ -105,8 +105,8 @@ impl Reservation {
     }
 }
 
-/// A write that is given up leaves nothing. What a fabric may still write to stays taken until the
-/// slices are dropped.
+/// A write that is dropped has no effect. Memory that a fabric may still write to stays allocated
+/// until the slices are dropped.
 impl Drop for Reservation {
     fn drop(&mut self) {
         self.release();
@@ -157,8 +157,8 @@ impl Tree {
                 continue;
             }
             inode.note_access(&seen);
-            // The attributes from before: bytes may be newer, which a client finds out, but never
-            // older than what it is told about them.
+            // The attributes were loaded before the bytes. So bytes may be newer than the returned
+            // attributes, which a client detects later, but never older.
             return Ok(ReadOutcome {
                 length: length as u32,
                 end_of_file: offset.saturating_add(length) >= seen.size,
@@ -390,7 +390,7 @@ fn cut_last_extent(space: &Arc<Space>, file: &File, size: u64) -> Option<Extent>
     }
     if space.reserve(0, extent_size as u64).is_err() {
         // A full store must still shrink, even when operations in flight hold the spare memory. A
-        // READ that does may then show zeros in place of what is cut.
+        // READ that holds it may then return zeros in place of the truncated bytes.
         space.zero(old, kept..extent_size);
         return None;
     }

@@ -132,8 +132,8 @@ impl FromIterator<Arc<NameEntry>> for NameIndex {
 }
 
 impl NameIndex {
-    /// Whether most of it is left over from entries that are gone, with so many that are there.
-    /// It is then made anew, since nobody is charged for what is left over.
+    /// Whether most of its memory is left over from removed entries, if `entries` remain. It is
+    /// then rebuilt, since memory of removed entries is not charged.
     fn is_sparse(&self, entries: usize) -> bool {
         self.buckets.len() > SPARSE_BUCKETS * entries
     }

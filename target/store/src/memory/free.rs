@@ -87,7 +87,8 @@ impl FreePages {
         self.put(page as usize, 1);
     }
 
-    /// Takes what `choose` chooses in a word: a bit's place, and the mask of what is taken.
+    /// Takes the pages that `choose` selects in a word: it returns the first bit, and the mask of
+    /// all bits.
     fn take(&self, index: usize, choose: impl Fn(u64) -> Option<(usize, u64)>) -> Option<u32> {
         let chosen = self.words[index].fetch_update(SeqCst, SeqCst, |word| {
             choose(word).map(|(_, mask)| word & !mask)
@@ -103,7 +104,7 @@ impl FreePages {
         let before = self.words[index].fetch_or(mask, SeqCst);
         debug_assert_eq!(before & mask, 0, "memory is put back once");
         self.hint(index);
-        // What was used last is the most likely to be in a cache.
+        // Recently used memory is the most likely to be in a cache.
         CURSOR.set(Some(index));
     }
 
@@ -194,9 +195,9 @@ fn first_from(word: &AtomicU64, place: usize) -> Option<usize> {
     (rest != 0).then(|| rest.trailing_zeros() as usize)
 }
 
-/// Sets or clears a bit until it says what is true. Who changes the truth settles the bit after
-/// that, and looks at the truth again after the bit, so the last one leaves them equal. Returns
-/// whether the bit was changed.
+/// Sets or clears a bit until it equals `truth`. Every change of the truth is followed by this
+/// function, which reads the truth again after each change of the bit. So the last call leaves both
+/// equal. Returns whether the bit was changed.
 fn settle(bits: &AtomicU64, place: usize, truth: impl Fn() -> bool) -> bool {
     let mask = 1 << place;
     let mut changed = false;

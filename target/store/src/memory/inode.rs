@@ -33,7 +33,7 @@ impl From<InodeHandle> for Handle {
 }
 
 impl From<Handle> for InodeHandle {
-    /// What is no handle of this store names no inode.
+    /// A handle of another store converts to one that names no inode.
     fn from(handle: Handle) -> Self {
         let word = |at: usize| {
             let bytes = handle.as_bytes().get(at..at + 8)?;
@@ -108,7 +108,7 @@ impl Inode {
         stored.attributes(self.kind(), self.handle.inode)
     }
 
-    /// What a change from one to the other looks like on the face.
+    /// The consistency data for a change of the attributes.
     pub fn changed(&self, before: &Stored, after: &Stored) -> Consistency {
         Consistency {
             before: Some(self.show(before)),
@@ -141,7 +141,7 @@ impl Inode {
         }
     }
 
-    /// Where the directory that this has to be stands.
+    /// The ancestry of a directory; an error for other objects.
     pub fn ancestry(&self) -> Result<&Ancestry> {
         match &self.body {
             Body::Directory(directory) => Ok(&directory.ancestry),

@@ -51,7 +51,7 @@ enum Node {
     Extents(ExtentCells<FANOUT>),
 }
 
-/// The names of extents, zero for holes. The cells are holders of what they name.
+/// References to extents, zero for holes. Each cell is a holder of its extent.
 struct ExtentCells<const N: usize> {
     space: Arc<Space>,
     cells: [AtomicU64; N],

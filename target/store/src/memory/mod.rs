@@ -72,7 +72,7 @@ pub const SYMLINK_MAX: usize = 4095;
 const BYTES_PER_INODE: u64 = 4096;
 const DEFAULT_INODES_MIN: u64 = 16 * 1024;
 
-/// What a memory store is made from.
+/// The parameters of a memory store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemoryConfig {
     /// Memory for file data in bytes, taken and registered at once with some spare memory
@@ -185,7 +185,7 @@ impl Remains {
             }
             self.store = None;
         }
-        // Data on its way to a client holds the memory it lies in.
+        // Data on its way to a client holds its memory.
         if let Some(space) = &self.space {
             if Arc::strong_count(space) > 1 {
                 return false;
@@ -239,7 +239,8 @@ impl Store for MemoryStore {
     }
 }
 
-/// Locks; what a panicking holder left is still consistent, since changes are prepared first.
+/// Locks a mutex, ignoring poison: changes are prepared first, so the data is consistent even after
+/// a panic.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

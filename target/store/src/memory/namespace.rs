@@ -18,8 +18,8 @@ use crate::{
     Linked, Modified, Result, SetAttributes, SpecialKind, StoreError, Time,
 };
 
-/// What a directory of so many entries gives as its size: entries live on the heap, and clients
-/// only look whether it is zero or has changed.
+/// The reported size of a directory with so many entries. Entries are on the heap, and clients only
+/// check whether the size is zero or has changed.
 pub(super) fn directory_size(entries: usize) -> u64 {
     (entries as u64 + 2) * 32
 }
@@ -107,7 +107,7 @@ impl Tree {
             }
             let (set, verifier) = match how {
                 CreateHow::Unchecked(set) | CreateHow::Guarded(set) => (*set, None),
-                // Nobody else's until the client sets the attributes that it wants.
+                // No access for other users until the client sets the attributes.
                 CreateHow::Exclusive(verifier) => (
                     SetAttributes {
                         mode: Some(0o600),
@@ -364,7 +364,7 @@ impl Tree {
         }
     }
 
-    /// The directory that a name stands for now, if it stands for one.
+    /// The directory that a name currently refers to, if it is one.
     pub fn subdirectory(&self, names: &Directory, name: &[u8]) -> Option<Arc<Inode>> {
         let object = self.table.get(names.find(name)?).ok()?;
         object.directory().is_ok().then_some(object)
@@ -539,8 +539,8 @@ impl Tree {
         Ok(object)
     }
 
-    /// Takes a name away from what is not a directory, and the object with its last. What the name
-    /// itself counts is up to the caller.
+    /// Removes a name of an object that is not a directory, and the object with its last name. The
+    /// caller accounts for the name itself.
     pub fn drop_name(&self, inode: &Inode) {
         let links = inode.attributes.update(|stored| {
             stored.links -= 1;

@@ -33,8 +33,8 @@ pub(super) fn owns(caller: &Caller, stored: &Stored) -> bool {
     caller.uid == 0 || caller.uid == stored.uid
 }
 
-/// Whether the caller may read data. The server does not know what a client has open, so that the
-/// owner may always, and who may execute a file may read it (RFC 1813 section 4.4).
+/// Whether the caller may read data. The server does not know the open files of a client. So the
+/// owner may always read, and execute permission includes read permission (RFC 1813 section 4.4).
 pub(super) fn require_read(caller: &Caller, stored: &Stored) -> Result<()> {
     if owns(caller, stored) || allows(caller, stored, EXECUTE) {
         return Ok(());
@@ -81,7 +81,7 @@ pub(super) fn access(
         grant(WRITE | EXECUTE, change);
     } else {
         grant(WRITE, AccessMask::MODIFY | AccessMask::EXTEND);
-        // The superuser passes all checks, but nobody executes what no one may execute.
+        // The superuser passes all checks, except for execution of a file without any execute bit.
         if kind == Kind::File && stored.mode & 0o111 != 0 {
             grant(EXECUTE, AccessMask::EXECUTE);
         }

@@ -21,7 +21,7 @@ struct NamePlace<'a> {
     name: &'a [u8],
 }
 
-/// What a rename needs, seen with the directories locked.
+/// The next step of a rename, determined with the directories locked.
 enum RenameStep {
     /// Both names are of the same object.
     Nothing,
@@ -29,11 +29,11 @@ enum RenameStep {
     Apply(RenamePlan),
     /// It moves a directory to another one, and the ancestries are not locked yet.
     LockAncestry,
-    /// The new name stands for another object by now.
+    /// The new name refers to another object by now.
     Again,
 }
 
-/// What is renamed, and what that replaces.
+/// The object to rename, and the one that it replaces.
 struct RenamePlan {
     source: Arc<Inode>,
     replaced: Option<Arc<Inode>>,

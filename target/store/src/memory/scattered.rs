@@ -68,7 +68,7 @@ impl ScatteredBlocks {
         number
     }
 
-    /// Whoever has the number got it from a map that got it from [`ScatteredBlocks::add`].
+    /// The block with a number that [`ScatteredBlocks::add`] returned.
     pub fn get(&self, number: u32) -> &ScatteredBlock {
         let (chunk, index) = place(number);
         &self.chunks[chunk].get().expect("a block that was added")[index]

@@ -161,13 +161,13 @@ impl Space {
         self.heap.load(Relaxed)
     }
 
-    /// Whether what was reserved to replace something may stay although there was nothing to
-    /// replace: the store's size is then kept to with all that is in use.
+    /// Whether memory that was reserved to replace other memory may stay allocated although nothing
+    /// was replaced: all memory in use is then within the store's size.
     pub fn may_keep_replacing(&self) -> bool {
         self.used.load(Acquire) <= self.total
     }
 
-    /// Takes an extent that has been reserved, with one holder. Its bytes are whatever they were.
+    /// Takes an extent that has been reserved, with one holder. Its bytes are not cleared.
     pub fn take(&self, size: usize) -> Extent {
         if size == PAGE {
             let page = self.find_page();
@@ -189,14 +189,14 @@ impl Space {
         ))
     }
 
-    /// What a cell names, with one more holder, which the caller is.
+    /// The extent of a cell, with the caller as an additional holder.
     fn hold(&self, cell: &AtomicU64) -> Option<Extent> {
         let mut spins = 0;
         loop {
             let extent = Extent::from_raw(cell.load(Acquire))?;
             if self.try_retain(extent) {
-                // The cell's own holder was there when this one joined, if the cell still names
-                // the extent. Else the memory may be anybody's by now.
+                // If the cell still names the extent, its own holder existed when this one was
+                // added. Otherwise the memory may have been reused.
                 if cell.load(Acquire) == extent.raw() {
                     return Some(extent);
                 }
@@ -270,8 +270,8 @@ impl Space {
         }
     }
 
-    /// Runs `write` if the caller's is the only holder, and lets none join meanwhile: nobody reads
-    /// what it writes before it is done. Returns whether it ran.
+    /// Runs `write` if the caller has the only holder, and excludes new holders meanwhile, so that
+    /// no reader sees an incomplete write. Returns whether it ran.
     pub fn write_alone(&self, extent: Extent, write: impl FnOnce()) -> bool {
         // Pages of a scattered block have holders of their own.
         let alone = match extent.memory() {
@@ -291,8 +291,8 @@ impl Space {
         true
     }
 
-    /// Hands out slices of a range of what a cell names, in order, or none if that is nothing. Each
-    /// slice is a holder.
+    /// Passes slices of a range of a cell's extent to `sink`, in order, or none if the cell is
+    /// empty. Each slice is a holder.
     pub fn lend(
         self: &Arc<Self>,
         cell: &AtomicU64,

@@ -50,7 +50,7 @@ xdr_struct! {
 }
 
 xdr_struct! {
-    /// A call whose reply a callback may overtake (`referring_call4`).
+    /// A call with a reply that a callback may overtake (`referring_call4`).
     pub struct ReferringCall {
         /// Its sequence number.
         pub sequence: u32,
@@ -82,7 +82,7 @@ xdr_struct! {
         pub highest_slot: u32,
         /// Whether the reply must be cached.
         pub cache_this: bool,
-        /// Calls whose replies the callback may overtake.
+        /// Calls with replies that the callback may overtake.
         pub referring: Array<'a, ReferringCalls<'a>>,
     }
 }

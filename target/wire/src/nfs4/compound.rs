@@ -9,8 +9,8 @@ use crate::xdr::{Decode, Decoder, Encode, Encoder, Error, Result, xdr_struct};
 /// The number under which an undefined operation is answered (OP_ILLEGAL, OP_CB_ILLEGAL).
 pub const OP_ILLEGAL: u32 = 10044;
 
-/// An operation whose arguments do not decode: the server answers
-/// [`BadXdr`](OperationStatus::BadXdr) at its place, and results before it stand (RFC 8881
+/// An operation with arguments that do not decode: the server answers
+/// [`BadXdr`](OperationStatus::BadXdr) for it, and the results before it remain valid (RFC 8881
 /// section 15.1.1.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MalformedOperation {
@@ -70,7 +70,7 @@ xdr_struct! {
     pub struct CompoundReplyHeader<'a> {
         /// Status of the last operation.
         pub status: OperationStatus,
-        /// That of the arguments.
+        /// The tag of the arguments.
         pub tag: OwnerBytes<'a>,
         /// Results that follow.
         pub results: u32,
@@ -114,8 +114,8 @@ impl<'a, O: CompoundOperation<'a>> OperationReader<'a, O> {
         }
     }
 
-    /// What stands behind the operations read so far. After the last one,
-    /// [`Decoder::finish`] tells whether each chunk belonged to an operation.
+    /// The input behind the operations read so far. After the last one, [`Decoder::finish`] tells
+    /// whether each chunk belonged to an operation.
     #[must_use]
     pub const fn input(&self) -> &Decoder<'a> {
         &self.input
@@ -158,7 +158,7 @@ impl<'a, R: Decode<'a> + HasStatus> ResultsReader<'a, R> {
         }
     }
 
-    /// What stands behind the results read so far.
+    /// The input behind the results read so far.
     #[must_use]
     pub const fn input(&self) -> &Decoder<'a> {
         &self.input

@@ -167,7 +167,7 @@ macro_rules! operations {
                     }
                     Self::Refused(number, status) => {
                         $crate::xdr::Encode::encode(status, out)?;
-                        // SETATTR tells what was set even if it failed: nothing.
+                        // A failed SETATTR returns the attributes that were set: none.
                         if *number == $crate::nfs4::operations::SETATTR { out.u32(0) } else { Ok(()) }
                     }
                 }

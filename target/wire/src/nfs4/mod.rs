@@ -2,9 +2,9 @@
 //!
 //! Arguments and results of all operations that are served, and of callbacks, for both roles. Of
 //! operations that are not served only the numbers are known. Operations are decoded one by one
-//! ([`OperationReader`]): what is malformed or undefined in one leaves the results before it.
-//! Values that have a status of their own where they are wrong, such as names, directions and
-//! unknown attributes, are no malformed arguments here: the server judges them.
+//! ([`OperationReader`]): a malformed or undefined one does not affect the results before it.
+//! Invalid values with a status of their own, such as names, directions and unknown attributes, are
+//! not malformed arguments here: the server checks them.
 //!
 //! Data of READ and WRITE and texts of symbolic links are [`Bulk`](crate::xdr::Bulk), several in one
 //! COMPOUND; nothing else may travel in a chunk of its own (RFC 8267 section 6.1).

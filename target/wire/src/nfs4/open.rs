@@ -98,7 +98,7 @@ xdr_struct! {
 }
 
 xdr_union! {
-    /// By what a file is opened (`open_claim4`).
+    /// The claim of an open (`open_claim4`).
     pub enum OpenClaim<'a> {
         /// By name in the current directory.
         Name(name: &'a [u8]) = 0,
@@ -124,13 +124,13 @@ xdr_struct! {
         pub sequence: u32,
         /// Access and wish for a delegation, a mask of [`share`].
         pub access: u32,
-        /// What is denied to others, a mask of [`share`].
+        /// The access denied to others, a mask of [`share`].
         pub deny: u32,
         /// The open owner.
         pub owner: StateOwner<'a>,
         /// How to create the file, if that is wanted.
         pub create: Option<CreateMode<'a>>,
-        /// By what it is opened.
+        /// Its claim.
         pub claim: OpenClaim<'a>,
     }
 }
@@ -146,7 +146,7 @@ xdr_struct! {
 }
 
 xdr_union! {
-    /// What a client may write before it has to ask (`nfs_space_limit4`).
+    /// The amount that a client may write before it has to ask the server (`nfs_space_limit4`).
     pub enum SpaceLimit {
         /// Up to this size of the file.
         Size(bytes: u64) = 1,

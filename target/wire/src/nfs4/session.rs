@@ -84,7 +84,7 @@ pub mod channel_direction {
 }
 
 xdr_struct! {
-    /// A client, and which of its instances (`client_owner4`).
+    /// A client and its instance (`client_owner4`).
     pub struct ClientOwner<'a> {
         /// Changes when the client restarts.
         pub verifier: Verifier,
@@ -127,7 +127,7 @@ xdr_struct! {
 }
 
 xdr_struct! {
-    /// What a client offers for protection by a secret state verifier (`ssv_sp_parms4`).
+    /// A client's offer for protection by a secret state verifier (`ssv_sp_parms4`).
     pub struct SsvOffer<'a> {
         /// Operations.
         pub operations: ProtectedOperations,
@@ -143,7 +143,7 @@ xdr_struct! {
 }
 
 xdr_struct! {
-    /// What a server accepts of it (`ssv_prot_info4`).
+    /// The part of the offer that a server accepts (`ssv_prot_info4`).
     pub struct SsvAgreement<'a> {
         /// Operations.
         pub operations: ProtectedOperations,
@@ -386,7 +386,7 @@ xdr_struct! {
 xdr_struct! {
     /// Arguments of SET_SSV.
     pub struct SetSsvOperation<'a> {
-        /// What the verifier is combined with.
+        /// The value to combine with the verifier.
         pub ssv: &'a [u8],
         /// Digest of the SEQUENCE before.
         pub digest: &'a [u8],
@@ -417,7 +417,7 @@ xdr_struct! {
         pub mechanism: &'a [u8],
         /// Quality of protection.
         pub quality: u32,
-        /// What is protected.
+        /// The GSS service.
         pub service: GssService,
     }
 }

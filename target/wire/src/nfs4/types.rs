@@ -132,14 +132,14 @@ xdr_enum! {
 xdr_struct! {
     /// An open owner or a lock owner (`state_owner4`).
     pub struct StateOwner<'a> {
-        /// Its client. Servers of minor version 1 and above take that of the session.
+        /// Its client. Servers of minor version 1 and above use the session's client instead.
         pub client: ClientId,
         /// The owner within the client.
         pub owner: OwnerBytes<'a>,
     }
 }
 
-/// What a failed operation returns.
+/// The results of a failed operation.
 pub trait FailureResults<'a>: Copy {
     /// The status; any but OK.
     fn status(&self) -> OperationStatus;

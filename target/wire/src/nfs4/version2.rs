@@ -114,7 +114,7 @@ xdr_struct! {
 }
 
 xdr_struct! {
-    /// What was written (`write_response4`).
+    /// The outcome of a copy's writes (`write_response4`).
     pub struct CopiedData {
         /// The copy that goes on, if it is asynchronous.
         pub callback: Option<StateId>,
@@ -264,7 +264,7 @@ xdr_struct! {
 xdr_struct! {
     /// Results of SEEK.
     pub struct SeekReply {
-        /// Whether there is none up to the end of the file.
+        /// Whether there is no data up to the end of the file.
         pub eof: bool,
         /// Where it begins.
         pub offset: u64,

@@ -39,7 +39,7 @@ pub enum CallError {
     Malformed {
         /// Transaction identifier of the call.
         xid: u32,
-        /// What is wrong.
+        /// The error.
         error: Error,
     },
 }

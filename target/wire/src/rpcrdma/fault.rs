@@ -200,7 +200,7 @@ impl Refusal {
     ) -> Result<()> {
         let error = match Version::from_number(words.version) {
             Some(version) => self.error(version, versions),
-            // There is one error only whose layout a stranger knows.
+            // Only the version error has the same layout in all versions.
             None => Self::Version.error(Version::One, versions),
         };
         encode_error(out, words, credits, &error)
@@ -221,7 +221,7 @@ pub enum Fault {
     Refuse {
         /// The first words of the message.
         words: FirstWords,
-        /// What is wrong with it.
+        /// The reason for the refusal.
         refusal: Refusal,
     },
 }

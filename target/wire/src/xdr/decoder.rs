@@ -79,8 +79,8 @@ impl<'a> Decoder<'a> {
         self.limit - self.front.len()
     }
 
-    /// Position in the whole stream: what was consumed, with the items taken out and their
-    /// round-up, without alignment pads.
+    /// Position in the whole stream: consumed bytes, including items taken out and their round-up,
+    /// without alignment pads.
     #[must_use]
     pub const fn stream_position(&self) -> usize {
         self.position().wrapping_add(self.shift)
@@ -111,8 +111,8 @@ impl<'a> Decoder<'a> {
     /// Checks that every item at a known position was met. Bytes left over are no error.
     ///
     /// # Errors
-    /// [`Error::Misplaced`]: a position lies inside another item, behind the end, or at an item
-    /// that cannot be taken out.
+    /// [`Error::Misplaced`]: a position is inside another item, behind the end, or at an item that
+    /// cannot be taken out.
     pub const fn finish(&self) -> Result<()> {
         match self.missing {
             Missing::At([]) | Missing::Next(_) => Ok(()),

@@ -45,8 +45,8 @@ impl<'b> Encoder<'b> {
         self.at
     }
 
-    /// Position in the whole stream: what was written, with the items left out and their
-    /// round-up, without alignment pads.
+    /// Position in the whole stream: written bytes, including items left out and their round-up,
+    /// without alignment pads.
     #[must_use]
     pub const fn stream_position(&self) -> usize {
         self.at.wrapping_add(self.shift)

@@ -1,4 +1,4 @@
-//! What a session tells its user.
+//! The events that a session reports to its user.
 
 use super::message::{Function, MessageError};
 use super::order::OrderError;
@@ -11,7 +11,7 @@ use crate::mpa::error::SetupError;
 pub enum SessionEvent {
     /// Passive side: a session is asked for; answer it.
     Request(SessionRequest),
-    /// Active side: the session stands, for both directions.
+    /// Active side: the session is established in both directions.
     Established(SessionTerms),
     /// Active side: the session was rejected, and is over.
     Rejected(SessionRejection),
@@ -44,9 +44,9 @@ pub struct SessionRejection {
 }
 
 impl SessionRejection {
-    /// What the peer says it would need, if it rejected the enhancements without asking its
-    /// application: the kinds of indications that it has, and as `ord` the reads that it must have
-    /// open. No rule sets such a rejection apart from private data of four bytes by an
+    /// The requirements of the peer, if it rejected the enhancements without asking its
+    /// application: the kinds of indications that it supports, and as `ord` the reads that it must
+    /// have open. No rule distinguishes such a rejection from private data of four bytes by an
     /// application, so this is a hint.
     #[must_use]
     pub fn terms(&self) -> Option<ConnectionData> {
@@ -83,7 +83,7 @@ pub enum SessionError {
     /// A payload protocol identifier that has no meaning here.
     #[error("payload protocol identifier {0} is not understood")]
     Identifier(u32),
-    /// A chunk whose number has no place.
+    /// A chunk with an unacceptable sequence number.
     #[error(transparent)]
     Order(#[from] OrderError),
     /// A message, or a segment (`None`), that no legal sequence has at this point.

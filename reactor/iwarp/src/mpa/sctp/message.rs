@@ -12,7 +12,7 @@ pub const CONTROL_IDENTIFIER: u32 = 17;
 /// Bytes of a control message before its private data: sequence number and function code.
 pub const CONTROL_HEADER_LENGTH: usize = 4;
 
-/// What a control message is for. Its number is the function code on the wire.
+/// The function of a control message. Its number is the function code on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u16)]
 pub enum Function {
@@ -71,7 +71,7 @@ pub enum MessageError {
     /// Too short for sequence number and function code.
     #[error("{0} bytes cannot hold a session control message")]
     Short(usize),
-    /// A function code that nobody defined.
+    /// An undefined function code.
     #[error("session control function {0} is not understood")]
     Function(u16),
     /// More than 512 bytes of private data.
@@ -90,7 +90,7 @@ pub enum MessageError {
 pub struct ControlMessage {
     /// Place among all chunks that its sender sends in this session; the first has 0.
     pub sequence: u16,
-    /// What it is for.
+    /// Its function.
     pub function: Function,
     /// Connection data: present where [`Function::has_connection_data`] says so, and only there.
     pub connection_data: Option<ConnectionData>,

@@ -4,11 +4,11 @@
 //! or Reject, each in a data chunk of its own, and ends with a Terminate. The enhanced ones carry
 //! the same connection data as the frames of the TCP case, and the rules for it are the same ones
 //! ([`super::negotiate`]). A [`Session`] is one end of such a stream without I/O: chunks and time
-//! in, chunks and events out. It needs no ready-to-receive indication, since a chunk says itself
-//! whether it is control or data, so either side may send the first segment.
+//! in, chunks and events out. It needs no ready-to-receive indication, since each chunk is marked
+//! as control or data, so either side may send the first segment.
 //!
-//! Chunks travel unordered; their sequence numbers ([`Order`]) put them back in order, and the
-//! order is what the session judges.
+//! Chunks travel unordered; their sequence numbers ([`Order`]) restore the order, and the session
+//! checks the chunks in that order.
 //!
 //! Left out: the SCTP association itself, with its adaptation indication. No provider runs on it.
 

@@ -10,7 +10,7 @@ pub const EARLY_BYTES_MAX: usize = 256 * 1024;
 /// Why a chunk has no place in the order. The session is to be ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum OrderError {
-    /// The number was there already, or lies too far ahead to be kept.
+    /// The number was received already, or is too far ahead to be kept.
     #[error("sequence number {found}, {next} is the next")]
     Sequence {
         /// The number that came.

@@ -14,7 +14,7 @@ use crate::mpa::negotiate;
 use crate::mpa::outcome::Role;
 use crate::mpa::responder::AcceptParameters;
 
-/// Where a session stands.
+/// The state of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SessionState {
     /// Passive: nothing has come.
@@ -164,7 +164,7 @@ impl Session {
         }
     }
 
-    /// Where the session stands.
+    /// The session's state.
     #[must_use]
     pub fn state(&self) -> SessionState {
         self.state
@@ -306,9 +306,9 @@ impl Session {
         Ok(())
     }
 
-    /// Ends the session with a Terminate behind all that is queued: also how the limit on
-    /// sessions that await a decision refuses one without asking the application (RFC 5043
-    /// section 6.4). Whoever set it up, the function code is the same.
+    /// Ends the session with a Terminate behind all that is queued: also how the limit on sessions
+    /// that await a decision refuses one without asking the application (RFC 5043 section 6.4). The
+    /// function code is the same for both sides.
     ///
     /// # Errors
     ///
@@ -380,7 +380,8 @@ impl Session {
                 let unmatched = data.peer_to_peer && terms.reply.rtr.common(data.rtr).is_empty();
                 let shortfall = negotiate::shortfall(&data, config);
                 if unmatched || shortfall.is_some() {
-                    // Nobody's private data stands in the way, so it says what is missing.
+                    // No application's private data is in the message, so it states the missing
+                    // depth.
                     let needed = negotiate::reject(&data, config, shortfall).encode();
                     self.finish(Function::EnhancedReject, needed.to_vec());
                     return self.end(SessionEnd::RejectedHere { peer: data });
@@ -401,7 +402,7 @@ impl Session {
         self.events.push_back(SessionEvent::Request(request));
     }
 
-    /// Active: an answer came. Its form must be that of the Initiate; only an ordinary Reject
+    /// Active: an answer arrived. Its form must be that of the Initiate; only an ordinary Reject
     /// answers both, since the enhancements may not be its reason.
     fn conclude(&mut self, message: ControlMessage) {
         let Side::Active(config) = &self.side else {
@@ -424,7 +425,8 @@ impl Session {
                 match negotiate::conclude(&data, config) {
                     Ok(terms) => (terms.ird, terms.ord, terms.rtr.is_some()),
                     Err(error) => {
-                        // The session stands for the peer, so the error travels as a segment.
+                        // The peer considers the session established, so the error is sent as a
+                        // segment.
                         self.queue_segment(&terminate_segment(error.code()));
                         return self.fail(error.into(), true);
                     }
@@ -475,7 +477,7 @@ impl Session {
         Ok(())
     }
 
-    /// The last message of this side, whose private data is known to have room.
+    /// Sends the last message of this side. Its private data is known to fit.
     fn finish(&mut self, function: Function, private_data: Vec<u8>) {
         let sent = self.send_control(function, None, private_data);
         debug_assert!(sent.is_ok());

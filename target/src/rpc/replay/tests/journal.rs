@@ -27,7 +27,7 @@ fn open(directory: &Path) -> OpenedCache {
     opened
 }
 
-/// What is there when a process is killed now: all that it stored, and nothing that it would have.
+/// A copy of the journal as it is left if the process is killed now.
 fn killed(directory: &Path) -> tempfile::TempDir {
     let next = tempfile::tempdir().unwrap();
     fs::copy(directory.join(JOURNAL_FILE), next.path().join(JOURNAL_FILE)).unwrap();
@@ -138,7 +138,7 @@ fn what_is_carried_over_outlives_the_next_process_too() {
 fn names_that_others_used_since_are_contested() {
     let folder = tempfile::tempdir().unwrap();
     let mut first = open(folder.path());
-    // Ended before: no contest, and neither is what was not executed.
+    // A call that ended before does not contest the names, nor does one that was not executed.
     done(&mut first, 1, 1, [10, 0], b"before");
     let (before, place) = begin(&mut first, 1, 2, [10, 0]);
     first.writers[1].void(&place);

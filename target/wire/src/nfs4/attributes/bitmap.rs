@@ -75,7 +75,7 @@ impl Bitmap {
         self.contains(attribute.number())
     }
 
-    /// Adds a number; says whether it is one that can be kept.
+    /// Adds a number; returns whether the bitmap can hold it.
     pub fn insert(&mut self, number: u32) -> bool {
         let word = self.words.get_mut(number as usize / 32);
         word.is_some_and(|word| {

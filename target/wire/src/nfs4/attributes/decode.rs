@@ -5,8 +5,8 @@ use crate::nfs4::acl::AccessControlList;
 use crate::nfs4::types::TimeToSet;
 use crate::xdr::{Decode, Decoder, Error, Result};
 
-/// Attributes with their values (`fattr4`). The values are not looked into: which attributes there
-/// are is judged first, as an attribute that is not supported has a status of its own.
+/// Attributes with their values (`fattr4`). The values are not decoded yet: the mask is checked
+/// first, as an unsupported attribute has a status of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Attributes<'a> {
     /// Which attributes there are.
@@ -66,8 +66,8 @@ impl<'a> Decode<'a> for Attributes<'a> {
 }
 
 /// The values of [`Attributes`]. [`Error::Value`]: an attribute that is not in the table, so that
-/// the length of its value is not known, or a value that is none of its type; and bytes that are
-/// left over.
+/// the length of its value is unknown, a value that is invalid for its type, or bytes that are left
+/// over.
 #[derive(Clone, Copy, Debug)]
 pub struct AttributeValues<'a> {
     left: Bitmap,
@@ -131,7 +131,7 @@ pub struct SettableAttributes<'a> {
 }
 
 impl<'a> SettableAttributes<'a> {
-    /// Reads the values. The mask must have been judged before: what is not in
+    /// Reads the values. The mask must have been checked before: an attribute that is not in
     /// [`AttributeNumber::SETTABLE`] is [`Error::Value`] here.
     ///
     /// # Errors
