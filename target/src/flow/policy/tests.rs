@@ -58,6 +58,11 @@ fn rr1_cred_25_wishes_are_clamped() {
 }
 
 #[test]
+fn the_receives_posted_at_accept_cover_a_grant_of_one() {
+    assert_eq!(FIRST_RECEIVES, receives_for(1, 0));
+}
+
+#[test]
 fn rr1_cred_18_pending_dones_are_subtracted_from_the_credits() {
     let at = |exposures| {
         grant(&Inputs {

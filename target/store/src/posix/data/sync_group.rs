@@ -150,10 +150,43 @@ impl ObjectState {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicUsize;
+    use std::task::Wake;
+
     use proptest::prelude::*;
 
     use super::*;
     use crate::StoreError;
+
+    /// A task that counts how often it is woken.
+    #[derive(Default)]
+    struct CountedTask(AtomicUsize);
+
+    impl Wake for CountedTask {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, SeqCst);
+        }
+    }
+
+    #[test]
+    fn whoever_gives_up_lets_another_lead_unless_a_sync_runs() {
+        let group = SyncGroup::default();
+        let (first, second, last) = (group.join(), group.join(), group.join());
+        let task = Arc::<CountedTask>::default();
+        let waker = Waker::from(task.clone());
+        assert_eq!(last.look(Some(&waker)), Some(Turn::Lead));
+        drop(first);
+        assert_eq!(task.0.load(SeqCst), 1);
+        group.begin();
+        assert_eq!(last.look(Some(&waker)), None);
+        drop(second);
+        assert_eq!(task.0.load(SeqCst), 1);
+        // One that was never asked of the kernel leaves it to them, too.
+        group.ended(None);
+        assert_eq!(task.0.load(SeqCst), 2);
+        assert_eq!(last.look(Some(&waker)), Some(Turn::Lead));
+    }
 
     #[test]
     fn the_first_success_says_all_only_once_nobody_else_syncs() {
