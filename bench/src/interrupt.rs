@@ -1,9 +1,9 @@
 //! Interruption by Ctrl-C or a request to end: programs that were started end with this one, and
 //! files of no further use are removed.
 //!
-//! Such a signal ends the process without dropping any value. So what has to go is listed here as
-//! long as it is there, and a thread of its own sees to it and ends the process with the status
-//! that a shell shows for the signal (130 for Ctrl-C).
+//! Such a signal ends the process without dropping any value. So these programs and files are
+//! listed here while they exist. A thread of its own ends and removes them, and then ends the
+//! process with the status that a shell shows for the signal (130 for Ctrl-C).
 
 use std::fs;
 use std::io;
@@ -102,7 +102,7 @@ impl Drop for OwnedProgram {
     }
 }
 
-/// A file that goes with this value, or with the process.
+/// A file that is removed when this value is dropped or the process ends.
 #[derive(Debug)]
 pub struct OwnedFile(PathBuf);
 
@@ -139,7 +139,7 @@ impl Leftover {
             Self::Process(pid) => {
                 let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
                 if let Some(pid) = pid {
-                    // One that has ended by itself is a zombie still. One that is paused ends too.
+                    // A process that has ended by itself is still a zombie. A paused one ends too.
                     let _ = kill_process(pid, Signal::KILL);
                 }
             }

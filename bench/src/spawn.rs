@@ -203,7 +203,7 @@ fn write_token(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A port that nobody has just now.
+/// A port that is currently unused.
 fn free_address() -> Result<SocketAddr> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
 }

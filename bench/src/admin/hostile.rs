@@ -13,14 +13,14 @@ const SCRAPE: Duration = Duration::from_millis(100);
 /// Longest wait for the server.
 const SERVER_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What a client does, over and over.
+/// The behaviour that a client repeats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HostileBehaviour {
     /// Reads the metrics ten times a second.
     Scrape,
     /// Asks for lists as fast as they come.
     Lists,
-    /// Sends what is no HTTP.
+    /// Sends data that is not HTTP.
     Garbage,
     /// Sends a byte of a header now and then, and never its end.
     Slow,
@@ -42,16 +42,16 @@ impl HostileBehaviour {
 /// What clients did.
 #[derive(Debug, Default)]
 pub struct Count {
-    /// Requests, or what they have in place of such.
+    /// Requests, or their equivalents in other behaviours.
     pub asked: AtomicU64,
     /// Those that were answered with 200.
     pub served: AtomicU64,
 }
 
-/// Behaves like this until it is told to stop, and counts what it did.
+/// Repeats a behaviour until `stop` is set, and counts the attempts.
 pub fn behave(behaviour: HostileBehaviour, server: SocketAddr, stop: &AtomicBool, count: &Count) {
     while !stop.load(Ordering::Relaxed) {
-        // A server that turns it away is what is to be seen.
+        // Refusal by the server is the expected outcome.
         let served = once(behaviour, server, stop).unwrap_or(false);
         count.asked.fetch_add(1, Ordering::Relaxed);
         count.served.fetch_add(u64::from(served), Ordering::Relaxed);

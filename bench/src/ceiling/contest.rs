@@ -1,4 +1,4 @@
-//! What is compared with what, and how near it should come.
+//! The comparisons of loads with raw exchanges, and their goals.
 
 use std::time::Duration;
 
@@ -102,7 +102,7 @@ pub struct Contest {
     pub workload: Workload,
     /// The raw exchange.
     pub exchange: Exchange,
-    /// What is wanted.
+    /// The goals.
     pub goals: Vec<Goal>,
 }
 
@@ -165,7 +165,7 @@ impl Contest {
         ]
     }
 
-    /// What is done, and by what.
+    /// The name of the load and of its transport.
     #[must_use]
     pub fn name(&self) -> String {
         match self.transport {
@@ -191,8 +191,8 @@ const fn at_most(figure: Figure, target: f64) -> Goal {
     }
 }
 
-/// The messages of one operation. A small WRITE whose data is in a read chunk takes two trips: the
-/// server asks for the data. Large data is compared with one trip, which is faster.
+/// The messages of one operation. A small WRITE with its data in a read chunk takes two trips: the
+/// server fetches the data. Large data is compared with one trip, which is faster.
 fn trips(transport: NfsTransport, operation: Operation, size: usize) -> Vec<Trip> {
     let one = |request, reply| vec![Trip { request, reply }];
     let fetched = matches!(transport, NfsTransport::Rdma | NfsTransport::RdmaCrc);

@@ -337,7 +337,7 @@ impl RawExchange {
     }
 }
 
-/// What the server says when it is ready.
+/// The server's message that it is ready.
 const READY: u8 = 1;
 
 fn gone(error: &std::io::Error) -> bool {
@@ -391,7 +391,7 @@ fn serve(
     }
 }
 
-/// What the client saw.
+/// The client's measurements.
 struct Driven {
     operations: u64,
     elapsed: Duration,

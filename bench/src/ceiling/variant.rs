@@ -1,7 +1,7 @@
 //! Ways of making a raw exchange, and the search for the fastest.
 //!
-//! SO_BUSY_POLL and MSG_ZEROCOPY are not among them: over the loopback interface there is no
-//! device queue to poll, and the kernel copies what was to be sent without a copy.
+//! SO_BUSY_POLL and MSG_ZEROCOPY are not among them: over the loopback interface there is no device
+//! queue to poll, and the kernel copies the data despite MSG_ZEROCOPY.
 
 use std::fmt;
 use std::time::Duration;
@@ -54,7 +54,7 @@ const BUFFERS: [Option<usize>; 5] = [
     Some(4 << 20),
 ];
 
-/// What is varied, one after the other.
+/// The parameters to vary, one after the other.
 const AXES: [Axis; 7] = [
     |one, at| {
         Some(Variant {

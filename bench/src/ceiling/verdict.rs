@@ -12,7 +12,7 @@ pub struct GoalOutcome {
     /// What was wanted.
     #[serde(flatten)]
     pub goal: Goal,
-    /// What was measured: the median of the turns. `None` without the server's metrics.
+    /// The measured value: the median of the turns. `None` without the server's metrics.
     pub measured: Option<f64>,
     /// Whether the target was met.
     pub met: bool,
@@ -23,7 +23,7 @@ pub struct GoalOutcome {
 /// One contest's outcome. All figures are medians of the turns.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Verdict {
-    /// What was done.
+    /// The name of the load.
     pub name: String,
     /// The fastest way of making the raw exchange.
     pub variant: Variant,
@@ -37,7 +37,7 @@ pub struct Verdict {
     pub ratio: f64,
     /// All turns: raw, NFS.
     pub rounds: Vec<(f64, f64)>,
-    /// What was wanted, and whether it was reached.
+    /// The goals and their outcomes.
     pub goals: Vec<GoalOutcome>,
     /// Median latency of NFS in microseconds.
     pub p50_us: f64,

@@ -9,7 +9,7 @@ use crate::spawn::networks;
 /// Kinds of changes.
 const KINDS: usize = 8;
 
-/// Makes merge patches (RFC 7396), each different from what is in force.
+/// Makes merge patches (RFC 7396), each different from the configuration in force.
 pub struct Patches {
     provider: &'static str,
     rdma: SocketAddr,
@@ -85,7 +85,7 @@ impl Patches {
         let crc = if self.crc_off { "off" } else { "auto" };
         let mut own = json!({ "provider": self.provider, "listen": self.rdma.to_string() });
         let mut extra = json!({ "provider": "iwarp", "listen": "127.0.0.2:0", "crc": "auto" });
-        // Devices see to the integrity of what they carry by themselves.
+        // Devices protect the integrity of their data themselves.
         let changing = if self.provider == "iwarp" {
             &mut own
         } else {

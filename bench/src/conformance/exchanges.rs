@@ -5,7 +5,7 @@
 /// The credits that messages wish for.
 const WISH: u32 = 16;
 
-/// What a responder does with a message.
+/// The expected reaction of a responder to a message.
 #[derive(Clone, Copy, Debug)]
 pub enum ExpectedAnswer {
     /// Drops it. The connection stays.

@@ -34,7 +34,7 @@ impl Expected {
         Ok(Self { verdicts })
     }
 
-    /// How a run of the rows that begin so differs from what was recorded.
+    /// The differences between the recorded results and a run of the rows that begin with `only`.
     pub fn differences(&self, report: &Report, only: &str) -> Vec<String> {
         let mut differences = Vec::new();
         let mut missing = self.verdicts.clone();

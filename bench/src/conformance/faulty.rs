@@ -1,4 +1,4 @@
-//! The probe against servers that are wrong: what it does not notice, nobody does.
+//! Tests of the probe against faulty servers: it has to detect each fault.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -13,7 +13,7 @@ use super::probe::{Probe, ProbeTarget};
 use super::verdict::{Difference, Stop, word};
 use crate::client::pool;
 
-/// What a wrong server says: to a request frame, and to a message.
+/// The answers of a faulty server: to a request frame, and to a message.
 #[derive(Clone, Copy)]
 struct Script {
     frame: fn(&[u8]) -> Vec<u8>,
@@ -86,7 +86,7 @@ fn probe(script: Script) -> Probe {
     Probe::new(place, options, caller, pool(8 << 20).expect("memory"))
 }
 
-/// What the first case of a row finds.
+/// The result of the first case of a row.
 fn found(probe: &mut Probe, row: &str) -> Result<(), Stop> {
     let case = cases::all().into_iter().find(|case| case.row == row);
     case.expect("a row of the probe").run(probe)

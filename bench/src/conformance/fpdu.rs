@@ -1,5 +1,5 @@
-//! FPDUs word for word (RFC 5044 section 4, RFC 5041 section 4, RFC 5040 section 4), apart from
-//! the provider's own: what is wrong there cannot hide here.
+//! FPDUs word for word (RFC 5044 section 4, RFC 5041 section 4, RFC 5040 section 4), independent of
+//! the provider's implementation: an error there is not repeated here.
 
 /// RDMAP opcodes (RFC 5040 section 4.1).
 pub(crate) mod opcode {

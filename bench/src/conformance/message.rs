@@ -22,7 +22,7 @@ pub(crate) mod kind {
 /// Program, version and procedure.
 pub(crate) type Target = (u32, u32, u32);
 
-/// A program that nobody serves.
+/// A program that no server has.
 pub(crate) const NOBODY: Target = (0x2000_0000, 1, 7);
 
 /// Who calls.

@@ -29,7 +29,7 @@ pub(crate) struct ProbeOptions {
     pub settle: Duration,
 }
 
-/// What a connection says about itself.
+/// The parameters that a connection states.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stated {
     /// Inline limit in the private data, in bytes; none: no private data.
@@ -109,7 +109,7 @@ pub(crate) struct Peer {
     received: VecDeque<Vec<u8>>,
     /// Keys that the server invalidated.
     pub invalidated: Vec<Key>,
-    /// What the last RDMA Read brought.
+    /// The result of the last RDMA Read.
     fetched: Option<Result<(), WorkError>>,
     /// The server's private data.
     pub private_data: PrivateData,
@@ -363,7 +363,7 @@ impl Peer {
         Ok(Memory { exposure, slice })
     }
 
-    /// What the server says in its private data.
+    /// The server's private data.
     pub fn terms(&self) -> Option<private_data::PrivateData> {
         private_data::PrivateData::find(&self.private_data)
     }

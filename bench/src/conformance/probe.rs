@@ -18,7 +18,7 @@ use crate::requester::session::mount;
 
 /// Bytes of the file that cases read.
 pub(crate) const FILE_BYTES: usize = 16 << 10;
-/// Names in the directory whose listing is longer than a message.
+/// Names in the directory with a listing that is longer than a message.
 const NAMES: usize = 60;
 
 /// How long a server may take to be itself again after a case.
@@ -34,7 +34,7 @@ pub(crate) struct ProbeTarget {
     pub export: String,
 }
 
-/// What the probe made on the server.
+/// The objects that the probe made on the server.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fixture {
     pub root: FileHandle,
@@ -136,7 +136,7 @@ impl Probe {
         }
     }
 
-    /// Makes the first call of a connection, whose reply opens the window.
+    /// Makes the first call of a connection. Its reply grants the credits.
     pub fn warm(&mut self, peer: &mut Peer) -> Result<u32, Stop> {
         let call = self.null();
         Ok(parse(&peer.exchange(&plain(&call))?)?.credits)
@@ -287,7 +287,7 @@ impl Probe {
         from_bytes(results).map_err(|_| fail(format!("{} gave no results", procedure.name())))
     }
 
-    /// Removes what the probe made.
+    /// Removes the objects that the probe made.
     pub fn clean(&mut self) -> Result<(), Stop> {
         let Some(Ok(fixture)) = self.fixture else {
             return Ok(());

@@ -1,4 +1,4 @@
-//! What is printed.
+//! The report to print.
 
 use std::fmt::{self, Write};
 use std::time::Duration;
@@ -58,7 +58,7 @@ impl ReportLine {
         value
     }
 
-    /// What a table says: the row, the case, and the result.
+    /// The cells of a table: the row, the case, and the result.
     pub fn cells(&self) -> (&'static str, &'static str, String) {
         let result = match &self.verdict {
             Verdict::Pass => "pass".to_owned(),

@@ -78,7 +78,7 @@ impl ReplyFrame {
     }
 }
 
-/// What a read brought.
+/// The result of a read.
 enum Got {
     Bytes,
     End,
@@ -97,8 +97,8 @@ pub(crate) struct Stream {
 }
 
 impl Drop for Stream {
-    /// A connection that is closed the moment it stands can confuse a server for good: Linux's
-    /// knfsd on siw then accepts no other. This is about what servers say, not about their races.
+    /// Waits before closing. Linux's knfsd on siw accepts no further connection if one is closed as
+    /// soon as it is established. The cases test the messages of servers, not their races.
     fn drop(&mut self) {
         self.settle();
     }
@@ -122,7 +122,7 @@ impl Stream {
 
     /// Sends bytes. A peer that is gone shows when it is read from.
     pub fn write(&mut self, bytes: &[u8]) {
-        // What matters is what the server says or does next.
+        // Only the next message or action of the server matters.
         let _ = self.socket.write_all(bytes);
     }
 
@@ -255,7 +255,7 @@ impl Stream {
         }
     }
 
-    /// Passes if a NULL call is served: the stream stands.
+    /// Passes if a NULL call is served: the stream is intact.
     pub fn serves(&mut self, probe: &mut Probe) -> Done {
         let call = probe.null();
         self.sends += 1;

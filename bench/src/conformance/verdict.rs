@@ -1,4 +1,4 @@
-//! What a case comes to.
+//! The outcome of a case.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ pub(crate) enum Stop {
     Fail(Difference),
 }
 
-/// What was expected, and what came.
+/// The expected and the actual bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub(crate) struct Difference {
     /// In words, with the name of the field if it is about one.
@@ -79,7 +79,7 @@ pub(crate) fn same(field: &str, expected: &[u8], got: &[u8]) -> Done {
         return Ok(());
     }
     let at = expected.iter().zip(got).take_while(|(a, b)| a == b).count();
-    // The neighbourhood is enough to see what is meant.
+    // The bytes around the difference are enough.
     let window = |bytes: &[u8]| {
         let start = at.saturating_sub(8).min(bytes.len());
         hex(&bytes[start..bytes.len().min(at + 24)])
@@ -96,7 +96,7 @@ pub(crate) fn same(field: &str, expected: &[u8], got: &[u8]) -> Done {
     }))
 }
 
-/// What a word of a message has to be.
+/// The expected value of a word of a message.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Want {
     Is(u32),

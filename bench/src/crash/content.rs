@@ -1,8 +1,8 @@
-//! What a file may hold: for every byte the writes that may have left it.
+//! The possible content of a file: for every byte the writes that may have produced it.
 //!
-//! Writes to one byte follow each other, as nobody writes where another write is underway. So each
-//! byte has a list of writes in their order, of which the first one is durable: it, or any later
-//! one, is what may be found.
+//! Writes to one byte never overlap in time, as no write begins where another one is in progress.
+//! So each byte has an ordered list of writes. The first one is durable. The byte may be of that
+//! write or of any later one.
 
 use millrace_wire::nfs3::{Stability, WriteVerifier};
 
@@ -81,7 +81,7 @@ pub struct Wrong {
     pub offset: u64,
     /// Writes that may have left it, the oldest first.
     pub expected: Vec<Stamp>,
-    /// The write whose bytes are there, if it is one of this run.
+    /// The write of the bytes that were found, if it is one of this run.
     pub found: Option<Stamp>,
 }
 
@@ -102,7 +102,7 @@ impl std::fmt::Display for Wrong {
     }
 }
 
-/// What a file may hold.
+/// The possible content of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Content {
     pieces: Vec<Piece>,
@@ -244,8 +244,8 @@ impl Content {
         floor..=self.ceiling.max(floor)
     }
 
-    /// Compares bytes that were read from `offset` on with what may be there. `newest` is the
-    /// newest write of the run, for telling what is there instead.
+    /// Compares bytes that were read from `offset` on with the possible content. `newest` is the
+    /// newest write of the run, to identify the bytes in case of a mismatch.
     ///
     /// # Errors
     /// The first byte that must not be.
@@ -294,8 +294,8 @@ impl Content {
         Ok(checked)
     }
 
-    /// Ranges that are not what was asked for, or not known to be: writes without an answer, and
-    /// unstable ones with another verifier than this. They want to be written again.
+    /// Ranges that are not known to be as requested: writes without an answer, and unstable ones
+    /// with another verifier than this. They have to be written again.
     #[must_use]
     pub fn unsettled(&self, verifier: WriteVerifier) -> Vec<(u64, u64)> {
         let mut list: Vec<(u64, u64)> = Vec::new();
@@ -380,7 +380,7 @@ impl Piece {
     }
 }
 
-/// What a comparison came to.
+/// The result of a comparison.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Checked {
     /// Bytes compared.

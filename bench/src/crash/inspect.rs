@@ -1,4 +1,4 @@
-//! Looking at what is there after the server came back.
+//! Inspection of the objects after the server's restart.
 
 use anyhow::{Context as _, Result, bail, ensure};
 use millrace_wire::nfs3::{CreateHow, FileHandle, FileType, Stability, Status, WriteVerifier};
@@ -18,7 +18,7 @@ const LIST: u32 = 64 << 10;
 /// Name of the file that is asked for the write verifier.
 pub const PROBE: &[u8] = b"probe";
 
-/// What was found, over all cycles.
+/// Counts of the inspected objects, over all cycles.
 #[derive(Clone, Copy, Debug, Default, serde::Serialize)]
 pub struct Found {
     /// Bytes compared.
@@ -27,11 +27,11 @@ pub struct Found {
     pub open: u64,
     /// Those of them that were there.
     pub kept: u64,
-    /// Bytes written again, as nobody could be sure of them.
+    /// Bytes written again because their state was unknown.
     pub rewritten: u64,
     /// Names compared.
     pub names: u64,
-    /// Files made by exclusive CREATE whose verifiers were asked for.
+    /// Files made by exclusive CREATE of which the verifier was checked.
     pub exclusive: u64,
     /// Handles of removed objects that were dead.
     pub dead: u64,
@@ -102,8 +102,8 @@ fn names(tree: &Tree) -> Vec<(Id, NamePlace)> {
     names
 }
 
-/// Compares every object with what it must be, by its handle from before, and makes sure of what
-/// nobody can be sure of.
+/// Compares every object with its expected state, by its handle from before the restart, and
+/// rewrites data of unknown state.
 ///
 /// # Errors
 /// The first thing that must not be.
@@ -265,7 +265,7 @@ fn content(
     rewrite(session, handle, content, (verifier, stamp), found)
 }
 
-/// Writes again what nobody can be sure of, as a client does.
+/// Writes data of unknown state again, as a client does.
 fn rewrite(
     session: &mut Session,
     handle: FileHandle,

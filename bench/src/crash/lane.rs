@@ -18,7 +18,7 @@ use crate::requester::{Call, Completion, Reply, RequesterState, Session};
 /// A call underway.
 #[derive(Clone, Debug)]
 pub struct Flight {
-    /// What was asked.
+    /// The requested operation.
     pub operation: CrashOperation,
     /// It was sent again after the server died, and whether it was seen to be done already.
     pub again: Option<bool>,

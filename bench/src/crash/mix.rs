@@ -186,7 +186,7 @@ impl Mix {
         0o600 | self.random.below(0o200) as u32
     }
 
-    /// A name that nobody has.
+    /// An unused name.
     fn free(&mut self, tree: &Tree) -> Option<NamePlace> {
         let place = self.place();
         (!tree.busy.contains(&place) && tree.at(&place).is_none()).then_some(place)

@@ -1,4 +1,4 @@
-//! Breaking what the server keeps, behind its back: a checker that does not notice is none.
+//! Damage to the server's stored data while it is down, to test that the checks detect it.
 
 use std::fs::{self, OpenOptions, Permissions};
 use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
@@ -8,7 +8,7 @@ use anyhow::Result;
 
 use super::tree::{Object, Tree};
 
-/// What is broken between the server's end and its new start.
+/// The damage between the server's end and its restart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mutant {
     /// One bit of a durable byte.

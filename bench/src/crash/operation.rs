@@ -1,4 +1,4 @@
-//! What is asked of the server, and what it answers.
+//! The operations requested from the server, and its answers.
 
 use millrace_mempool::Slice;
 use millrace_wire::nfs3::{
@@ -127,7 +127,7 @@ impl CrashOperation {
         }
     }
 
-    /// What a server answers that has done it before and does not remember.
+    /// The answer of a server that has executed the operation before and has forgotten it.
     #[must_use]
     pub const fn done_before(&self) -> Option<Status> {
         match self {
@@ -265,7 +265,7 @@ pub enum CrashAnswer {
     Failed(Status),
     /// The connection ended first.
     Lost,
-    /// Not what a server may answer.
+    /// An answer that is not allowed.
     Bad(String),
 }
 

@@ -1,4 +1,4 @@
-//! The run: load, the server's end, its new start, and what is there then.
+//! The run: load, the server's end, its restart, and the inspection.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -36,7 +36,7 @@ const BASE: &[u8] = b"crash";
 pub struct Resent {
     /// They had not been done, and were done now.
     pub done_now: u64,
-    /// They had been done, and the answer was that of then.
+    /// They had been done, and the original answer was returned.
     pub remembered: u64,
     /// They had been done, and the server refused to do them twice, as it had forgotten them.
     pub forgotten: u64,
@@ -63,7 +63,7 @@ pub struct Sums {
     pub unanswered_data: u64,
     /// Calls that were sent again.
     pub resent: Resent,
-    /// What was there.
+    /// The results of the inspections.
     pub found: Found,
     /// Longest time from a new start until the first answer, in milliseconds.
     pub longest_start_ms: u64,
@@ -83,7 +83,7 @@ pub struct CrashPlan {
     pub stops: u64,
     /// Whether answers have to be remembered over a kill.
     pub remembers: bool,
-    /// What is broken behind the server's back.
+    /// The damage to make while the server is down.
     pub mutant: Option<Mutant>,
 }
 
@@ -97,7 +97,7 @@ pub struct CrashRun {
     tree: Tree,
     lanes: Vec<Lane>,
     mixes: Vec<Mix>,
-    /// Calls whose connections ended, with their client.
+    /// Calls on connections that ended, with their client.
     lost: Vec<(usize, Flight)>,
     root: FileHandle,
     base: FileHandle,

@@ -174,7 +174,7 @@ log: info
         let pid = self.child.as_ref().map(OwnedProgram::id);
         let pid = pid.and_then(|pid| i32::try_from(pid).ok());
         if let Some(pid) = pid.and_then(Pid::from_raw) {
-            // One that has gone is noticed by whoever waits for it.
+            // If the process has ended, the function that waits for it reports that.
             let _ = kill_process(pid, Signal::TERM);
         }
     }
@@ -231,7 +231,7 @@ pub fn run(command: &str, log: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A port that nobody has just now.
+/// A port that is currently unused.
 fn free_address() -> Result<SocketAddr> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
 }

@@ -62,7 +62,7 @@ impl Tcp {
         Ok(())
     }
 
-    /// Whether the connection stands.
+    /// Whether the connection is established.
     #[must_use]
     pub const fn is_up(&self) -> bool {
         self.stream.is_some()
@@ -155,7 +155,7 @@ impl Tcp {
         work
     }
 
-    /// The next whole reply of what was received.
+    /// The next complete reply in the received data.
     fn take_record(&mut self) -> Option<Vec<u8>> {
         let mut record = Vec::new();
         let mut at = 0;

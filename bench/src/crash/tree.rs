@@ -1,4 +1,4 @@
-//! What the names and attributes of the run may be.
+//! The possible names and attributes of the run's objects.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 
@@ -7,7 +7,7 @@ use millrace_wire::nfs3::{FileHandle, Stability, Status};
 use super::content::{Content, Kept, Stamp};
 use super::operation::{CrashAnswer, CrashOperation, Handles, Id, NamePlace};
 
-/// Removed objects whose handles must be dead.
+/// Removed objects that are kept to check that their handles are stale.
 const GONE: usize = 24;
 
 /// An object that the run has made.
@@ -27,7 +27,7 @@ pub struct Object {
     pub content: Content,
     /// The verifier by which it was made, until something else is done to it.
     pub exclusive: Option<[u8; 8]>,
-    /// Whose it is.
+    /// Its owner.
     pub owner: usize,
     /// READs, WRITEs and COMMITs underway.
     pub data_calls: u32,
@@ -48,11 +48,11 @@ pub struct Directory {
     pub handle: FileHandle,
     /// Its name, in the run's own folder.
     pub name: String,
-    /// What is in it.
+    /// Its entries.
     pub names: BTreeMap<Vec<u8>, Id>,
 }
 
-/// What a directory was seen to hold: numbers and handles by name.
+/// The listed content of a directory: numbers and handles by name.
 pub type DirectoryContents = BTreeMap<Vec<u8>, (u64, Option<FileHandle>)>;
 
 /// What an answer meant.
@@ -221,8 +221,8 @@ impl Tree {
         }
     }
 
-    /// A call has ended: gives free what it held, and does what it was to do if it is `done`.
-    /// What was done already when the server came back is not done again.
+    /// Handles the end of a call: releases its reservations, and applies its effect if it is
+    /// `done`. An effect that was found after the restart is not applied again.
     pub fn finish(&mut self, operation: &CrashOperation, done: bool) {
         let mut involved = Vec::new();
         for place in Self::places(operation) {
@@ -476,7 +476,7 @@ impl Tree {
         self.finish(operation, false);
     }
 
-    /// Whether a call about names has been done, by what the directories hold.
+    /// Whether a call about names has been done, according to the directories.
     ///
     /// # Errors
     /// If it was half done.
@@ -522,7 +522,8 @@ impl Tree {
         }
     }
 
-    /// Compares what the directories hold with what they must hold, and learns what nobody told.
+    /// Compares the directories with their expected entries, and learns handles and numbers that
+    /// are unknown.
     ///
     /// # Errors
     /// The first difference.

@@ -8,7 +8,7 @@ pub const SLOT: Duration = Duration::from_millis(10);
 /// How far a rate may be from a limit to count as kept: a tenth.
 const TOLERANCE: f64 = 0.1;
 
-/// Slots whose mean is looked at, so that a call that ends in the next slot does not matter.
+/// Slots to average, so that a call that ends in the next slot does not matter.
 const MEAN_OF: usize = 5;
 
 /// Rates per second in consecutive slots.

@@ -80,7 +80,7 @@ impl Templates {
         })
     }
 
-    /// That of a procedure.
+    /// The template of a procedure.
     pub(super) fn of(&self, procedure: Procedure) -> &CallTemplate {
         match procedure {
             Procedure::Read => &self.read,

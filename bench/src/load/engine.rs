@@ -256,7 +256,7 @@ impl Engine {
         work
     }
 
-    /// Sends what was submitted and what is owed.
+    /// Sends submitted calls and pending messages.
     fn send(&mut self, now: Instant) -> usize {
         let provider = self.provider.as_mut();
         let finished = &mut self.finished;
@@ -286,7 +286,7 @@ impl Engine {
         self.run_counted(workload, server, progress, &Progress::default())
     }
 
-    /// The same, counting what is done while it is done.
+    /// The same, counting operations as they complete.
     ///
     /// # Errors
     /// If a call fails or a connection ends.
@@ -499,7 +499,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Whether a READ brought what the file should hold.
+    /// Whether a READ returned the expected content of the file.
     fn verified(&mut self, workload: &Workload, lane: usize, place: usize) -> bool {
         let lane = &self.lanes[lane];
         let place = &lane.places[place];

@@ -1,4 +1,4 @@
-//! What a load came to.
+//! The results of a load.
 
 use std::time::Duration;
 
@@ -59,7 +59,7 @@ pub struct BusySeconds {
 /// One load, measured.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Measurement {
-    /// What was done.
+    /// The name of the load.
     pub name: String,
     /// Operations that ended.
     pub operations: u64,

@@ -169,7 +169,7 @@ impl TcpLoad {
         xid
     }
 
-    /// Sends what is queued; returns how many bytes went.
+    /// Sends queued data; returns the number of bytes sent.
     fn send(&mut self) -> Result<usize> {
         if self.outward.is_empty() {
             return Ok(0);

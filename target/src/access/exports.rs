@@ -19,8 +19,8 @@ use siphasher::sip::SipHasher24;
 /// Longest path of an export, and of a MOUNT request (RFC 1813 section 5.1.2).
 pub const PATH_MAX: usize = 1024;
 
-/// Names an export in file handles: a hash of its path, so that handles stay good whatever else
-/// is exported.
+/// Names an export in file handles: a hash of its path, so that handles stay valid when other
+/// exports change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ExportId(pub u64);
 

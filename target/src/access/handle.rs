@@ -4,9 +4,9 @@
 //! server's secret, so that a client cannot leave its export by guessing inode numbers. Servers
 //! with the same secret that export the same objects by the same path make the same handles.
 //!
-//! RFC 1813 section 2.6 tells `NFS3ERR_BADHANDLE` from `NFS3ERR_STALE`. Here the former means that
-//! the bytes do not have the form of a handle. A handle whose tag is wrong may be one from before a
-//! restart with another secret: it is stale, which clients know how to recover from.
+//! RFC 1813 section 2.6 distinguishes `NFS3ERR_BADHANDLE` from `NFS3ERR_STALE`. Here the former
+//! means that the bytes do not have the form of a handle. A handle whose tag is wrong may be one
+//! from before a restart with another secret: it is stale, which clients know how to recover from.
 
 use std::cell::Cell;
 use std::hash::Hasher;

@@ -94,7 +94,7 @@ pub(crate) struct ExportedObject<'c, S> {
     pub handle: Handle,
     /// The caller, as the export's rules leave it.
     pub caller: Caller,
-    /// The export's store as the client of the call uses it, where it tells clients apart.
+    /// The view of the export's store for the call's client, if the store distinguishes clients.
     view: Option<S>,
     pub key: &'c HandleKey,
 }
@@ -107,7 +107,7 @@ impl<'c, S: Store> Access<'c, S> {
             HandleError::Malformed => AccessError::BadHandle,
             HandleError::Foreign => AccessError::Stale,
         })?;
-        // An export that is gone took its objects with it.
+        // If the export no longer exists, its objects are stale.
         let export = self.exports.by_id(ExportId(export));
         Ok((export.ok_or(AccessError::Stale)?, handle))
     }

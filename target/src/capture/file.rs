@@ -1,10 +1,10 @@
 //! A pcap file of the Sends of one connection, for network analysers.
 //!
-//! Whatever carried the messages, they are shown as iWARP carries them (RFC 5044, RFC 5041, RFC
-//! 5040): a TCP connection is set up, MPA request and reply are exchanged, and each Send is one
-//! FPDU, or several where it is too long for one. So Wireshark and other readers of the format of
-//! libpcap decode them. The TCP segments are made up; the addresses, the times and the bytes of the
-//! messages are real.
+//! Messages of any transport are shown as iWARP carries them (RFC 5044, RFC 5041, RFC 5040): a TCP
+//! connection is set up, MPA request and reply are exchanged, and each Send is one FPDU, or several
+//! where it is too long for one. So Wireshark and other readers of the format of libpcap decode
+//! them. The TCP segments are made up; the addresses, the times and the bytes of the messages are
+//! real.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};

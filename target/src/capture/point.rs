@@ -72,7 +72,7 @@ impl CapturePoint {
         Ok(())
     }
 
-    /// Copies messages, or lets go of the sink when the capture is over.
+    /// Copies messages, or drops the sink when the capture has ended.
     fn put(&self, messages: impl IntoIterator<Item = CapturedMessage>) {
         let mut place = self.sink.borrow_mut();
         for message in messages {

@@ -161,7 +161,7 @@ impl<S: Store> Object<'_, S> {
         status::status(self.procedure, error)
     }
 
-    /// A failure that tells the attributes of the object as they are now.
+    /// A failure with the current attributes of the object.
     pub async fn failure<T>(&self, error: StoreError) -> Result<T, Failure<PostAttributes>> {
         let status = self.status(error);
         let detail = if status == Status::Stale {
@@ -211,7 +211,7 @@ fn status_of(procedure: Procedure, error: AccessError, turned_away: &Cell<bool>)
     status::legal(procedure, status)
 }
 
-/// A failure that tells no attributes.
+/// A failure without attributes.
 pub(super) fn bare<F: Default>(status: Status) -> Failure<F> {
     Failure {
         status,
@@ -219,7 +219,7 @@ pub(super) fn bare<F: Default>(status: Status) -> Failure<F> {
     }
 }
 
-/// A failure of a modification that tells no attributes.
+/// A failure of a modification, without attributes.
 pub(super) fn untouched(status: Status) -> Failure<WeakCacheData> {
     Failure {
         status,

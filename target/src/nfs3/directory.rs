@@ -12,7 +12,7 @@ use super::convert;
 use crate::call::Reply;
 use crate::store_times::StoreClass;
 
-/// Best size of a listing, as FSINFO tells it.
+/// Preferred size of a listing, for FSINFO.
 pub(super) const LISTING_PREFERRED: u32 = 64 << 10;
 
 /// Most bytes of a listing: it fits with its headers into a buffer of the middle class. A listing
@@ -79,8 +79,8 @@ async fn list<S: Store>(
 ) -> Listed {
     let maxcount = listing.maxcount.min(LISTING_MAX);
     reply.reserve(maxcount as usize + AROUND_LISTING).await;
-    // The store tells the directory's attributes with the end of the listing, and they stand at
-    // its beginning: their place is kept, and filled in afterwards.
+    // The store returns the directory's attributes at the end of the listing, but they are encoded
+    // at its beginning: their space is reserved, and filled in afterwards.
     let too_small = |_| Status::TooSmall;
     let written = async {
         let mut out = Encoder::new(reply.room());

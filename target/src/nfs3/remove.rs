@@ -48,7 +48,7 @@ async fn removed_before<S: Store>(
     })
 }
 
-/// What can be told of a directory that nothing is done to.
+/// The consistency data of a directory that is not changed.
 async fn now<S: Store>(directory: &Object<'_, S>) -> Consistency {
     let store = directory.store(StoreClass::Metadata);
     Consistency {

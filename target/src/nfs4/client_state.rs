@@ -36,8 +36,8 @@ const COMPARED: usize = 96;
 /// all that must not be executed twice.
 const CACHED_UNASKED: usize = 512;
 
-/// What tells servers apart: the same on all listeners of a process and after its restart, and
-/// another one for each server (RFC 8881 section 2.10.5).
+/// The identity of a server: the same on all listeners of a process and after its restart, and
+/// different for each server (RFC 8881 section 2.10.5).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerIdentity(pub [u8; 16]);
 
@@ -463,7 +463,7 @@ impl StateSeam for ClientState {
     }
 }
 
-/// Who calls, as clients are told apart by it.
+/// The caller's identity, to distinguish clients.
 fn principal(credential: Option<&Caller>) -> Box<[u8]> {
     credential.map_or_else(Box::default, |caller| caller.uid.to_be_bytes().into())
 }

@@ -88,8 +88,8 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
         }
     }
 
-    /// The stateid that an argument means: the current one where it says so (RFC 8881 section
-    /// 16.2.3.1.2).
+    /// The stateid that an argument refers to: the current one if it is the special value for that
+    /// (RFC 8881 section 16.2.3.1.2).
     pub fn stateid(&self, given: StateId) -> Result<StateId, OperationStatus> {
         if given != StateId::CURRENT {
             return Ok(given);

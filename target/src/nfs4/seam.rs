@@ -68,7 +68,7 @@ pub struct CompoundShape<'c> {
     pub arguments: &'c [u8],
 }
 
-/// What SEQUENCE comes to.
+/// The outcome of SEQUENCE.
 #[derive(Debug)]
 pub enum SequenceOutcome<C> {
     /// A new request.
@@ -186,7 +186,7 @@ pub struct DeniedLock {
 /// Why a lock is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LockRefusal {
-    /// Another one is in the way.
+    /// Another lock conflicts.
     Conflict(Box<DeniedLock>),
     /// Any status but OK and `NFS4ERR_DENIED`.
     Status(OperationStatus),

@@ -17,7 +17,7 @@ use crate::store_times::StoreClass;
 /// All bits of a mode.
 const MODE_BITS: u32 = 0o7777;
 
-/// How often a change of some bits of the mode begins anew when the object changes meanwhile.
+/// How often a change of some bits of the mode is retried when the object changes meanwhile.
 const TRIES: usize = 8;
 
 /// What to set, as the store has it.

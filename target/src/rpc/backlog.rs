@@ -121,7 +121,7 @@ impl<T: ScheduledCall> Backlog<T> {
         self.clients.push_front(client);
     }
 
-    /// Takes out the calls of a connection that has ended: their client sends them again.
+    /// Removes the calls of a connection that has ended: their client sends them again.
     pub fn leave(&mut self, connection: &ConnectionRef, mut left: impl FnMut(T)) {
         for client in &mut self.clients {
             let is_same = |(other, _): &(ConnectionRef, _)| other == connection;
@@ -135,7 +135,7 @@ impl<T: ScheduledCall> Backlog<T> {
         self.clients.retain(|client| client.calls > 0);
     }
 
-    /// Takes out all calls.
+    /// Removes all calls.
     pub fn take(&mut self) -> impl Iterator<Item = T> + use<T> {
         let clients = std::mem::take(&mut self.clients).into_iter();
         let connections = clients.flat_map(|client| client.connections);

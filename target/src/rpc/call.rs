@@ -69,7 +69,7 @@ impl Peer {
 /// One RPC call.
 #[derive(Clone, Copy, Debug)]
 pub struct Call<'a> {
-    /// The connection that it came by.
+    /// The connection that it was received on.
     pub connection: &'a ConnectionRef,
     /// When the call arrived: the time stamp of the reactor's turn.
     pub arrived: Instant,
@@ -92,7 +92,7 @@ pub struct Broken;
 pub trait Bulk {
     /// Fills `sinks`, in order and to the last byte, from the start of the chunk at `index` of
     /// [`Call::bulk`]. The sinks together are never longer than that chunk. The transport holds
-    /// clones of the slices until the fabric has let go of them, also if this future is dropped.
+    /// clones of the slices until the fabric no longer uses them, even if this future is dropped.
     async fn pull(&mut self, index: usize, sinks: &[Slice]) -> Result<(), Broken>;
 }
 
@@ -132,9 +132,9 @@ pub struct Limits {
     pub message: usize,
     /// Room for bulk results apart from the message, by result.
     pub apart: ChunkRoom,
-    /// Whether the transport can tell the client how much room is missing, so that it may offer
-    /// more. Then a call that asks for more data than it offers room for apart is refused before
-    /// it is executed; else the data is cut where its protocol allows that.
+    /// Whether the transport can report the missing room to the client, which may then offer more.
+    /// If so, a call that requests more data than fits into its chunks is refused before it is
+    /// executed; otherwise the data is shortened where its protocol allows that.
     pub tells_shortage: bool,
 }
 

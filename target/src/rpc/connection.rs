@@ -12,9 +12,9 @@ use super::call::{Peer, TransportKind};
 use super::reverse::{ReverseCall, ReverseError, ReversePath, ReverseReply};
 use crate::flow::{ClientShare, Flow, Usage};
 
-/// A connection, as calls and programs know it: who called, by which transport, what the calls are
-/// charged to, and the way to call the client back. Clones are the same connection, which lives
-/// on one reactor.
+/// A connection, as seen by calls and programs: the client, the transport, the account that calls
+/// are charged to, and the reverse direction. Clones are the same connection, which lives on one
+/// reactor.
 #[derive(Clone)]
 pub struct ConnectionRef {
     record: Rc<ConnectionRecord>,
@@ -115,8 +115,9 @@ impl ConnectionRef {
         let _ = self.record.reverse.set(Box::new(path));
     }
 
-    /// Lets the client be called by this connection, as it has told the upper layer that it takes
-    /// calls (RFC 8167 section 6): NFS version 4.1 knows by CREATE_SESSION or BIND_CONN_TO_SESSION.
+    /// Allows calls to the client on this connection. The client must have announced that it
+    /// accepts them (RFC 8167 section 6): in NFS version 4.1 by CREATE_SESSION or
+    /// BIND_CONN_TO_SESSION.
     pub fn allow_reverse(&self) {
         if let Some(path) = self.record.reverse.get() {
             path.allow();

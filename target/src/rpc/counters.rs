@@ -36,7 +36,7 @@ impl ProcedureCounters {
         }
     }
 
-    /// The latency of all calls, whatever their size.
+    /// The latency of all calls of any size.
     #[must_use]
     pub fn all_latencies(&self) -> HistogramSnapshot {
         let mut sum = self.latency.snapshot();

@@ -78,7 +78,7 @@ pub struct ProcedureInfo {
     pub once: bool,
     /// Whether its calls count against the limits of clients and exports.
     pub metered: bool,
-    /// The file data it moves; its latency is then told by size.
+    /// The direction of its file data, if any; its latency is then reported by size.
     pub data: Option<DataDirection>,
 }
 
@@ -158,7 +158,7 @@ pub struct ProgramAnswer {
 }
 
 impl ProgramAnswer {
-    /// Of a call that no export turned away.
+    /// The answer of a call that no export refused.
     #[must_use]
     pub const fn new(answer: Answer, success: bool) -> Self {
         Self {
@@ -200,7 +200,7 @@ impl From<Broken> for Unserved {
 
 /// A call with a sound header, as its program sees it.
 pub struct ProgramCall<'c, B> {
-    /// The connection that it came by.
+    /// The connection that it was received on.
     pub connection: &'c ConnectionRef,
     /// When the call arrived.
     pub arrived: Instant,

@@ -16,8 +16,8 @@
 //! ([`Ticket::again`]), and each procedure checks the state of its objects before it does anything
 //! twice.
 //!
-//! The cache is shared by all reactors. Its locks are held for a few lines only and never on
-//! the way of a READ or WRITE, which need no such protection.
+//! The cache is shared by all reactors. Its locks are held briefly, and never for a READ or WRITE,
+//! which need no such protection.
 
 use std::collections::hash_map::RandomState;
 use std::collections::{HashMap, VecDeque};
@@ -78,7 +78,7 @@ impl Default for ReplayLimits {
     }
 }
 
-/// What tells one call from all others.
+/// The properties that identify a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CallKey {
     address: IpAddr,
@@ -250,10 +250,11 @@ impl ReplayCache {
         }
     }
 
-    /// The cache that the process before left in a state directory, and the journal for the next
-    /// one. Where the journal cannot be had the cache stays in memory, and a warning says why.
+    /// The cache that the previous process left in a state directory, and the journal for the next
+    /// one. If the journal is not available, the cache stays in memory, and a warning gives the
+    /// reason.
     ///
-    /// The caller has to see to it that no other process uses the directory.
+    /// The caller has to ensure that no other process uses the directory.
     #[must_use]
     pub fn open(limits: ReplayLimits, state: &Path, reactors: usize) -> OpenedCache {
         let runtime = env::var_os("RUNTIME_DIRECTORY");
@@ -335,7 +336,7 @@ impl ReplayCache {
         }
     }
 
-    /// The hash of a name in a directory, as the journal tells names apart.
+    /// The hash that identifies a name in a directory in the journal.
     #[must_use]
     pub fn target(&self, directory: &[u8], name: &[u8]) -> u64 {
         journal::target(&self.inner.checksums, directory, name)
@@ -598,7 +599,7 @@ impl Shard {
         forgotten
     }
 
-    /// Tells other threads what it holds.
+    /// Publishes its size to other threads.
     fn tell(&self, counters: &ReplayCounters) {
         counters.entries.set(self.entries.len() as u64);
         counters.bytes.set(self.bytes as u64);

@@ -20,7 +20,7 @@ const STARTS: usize = 256;
 
 /// A call that can wait.
 pub trait ScheduledCall {
-    /// The connection that it came by.
+    /// The connection that it was received on.
     fn connection(&self) -> &ConnectionRef;
 
     /// When it arrived.
@@ -82,9 +82,9 @@ impl<C: ScheduledCall, F: Future<Output = ()>> CallScheduler<C, F> {
         }
     }
 
-    /// Gives a call to an idle task or a new one, and lets the task begin at once: a call that
-    /// need not wait for anything is over before the next one is looked at, while all that it
-    /// touches is in the core's cache. The call comes back if there is no task for it.
+    /// Gives a call to an idle task or a new one, and lets the task begin at once: a call that need
+    /// not wait ends before the next one is started, while its data is in the core's cache. Returns
+    /// the call if there is no task for it.
     fn give(&mut self, call: C) -> Option<C> {
         let idle = self.idle.borrow_mut().pop();
         let idle = idle.and_then(|index| self.slots[index as usize].clone());
@@ -138,7 +138,7 @@ impl<C: ScheduledCall, F: Future<Output = ()>> CallScheduler<C, F> {
         self.failed.drain(..)
     }
 
-    /// Goes on with the calls that can go on, and begins some that waited. Returns the amount of
+    /// Continues the calls that can proceed, and begins some that waited. Returns the amount of
     /// work done.
     pub fn run(&mut self) -> usize {
         let mut work = self.tasks.run(&mut self.ended);
@@ -200,7 +200,7 @@ impl<C: ScheduledCall, F: Future<Output = ()>> CallScheduler<C, F> {
         self.backlog.leave(connection, left);
     }
 
-    /// Takes out all calls that wait.
+    /// Removes all waiting calls.
     pub fn take_waiting(&mut self) -> impl Iterator<Item = C> + use<C, F> {
         self.backlog.take()
     }

@@ -18,7 +18,7 @@ pub trait Transport {
     /// were refused end when the calls in service are answered.
     fn refuse(&mut self, now: Instant);
 
-    /// Takes connections and calls again. Listeners are to be put in place anew.
+    /// Accepts connections and calls again. Listeners have to be set up again.
     fn resume(&mut self);
 
     /// Ends connections that have no call in service.
@@ -55,7 +55,7 @@ pub trait Transport {
         true
     }
 
-    /// When there is something to do next whatever arrives.
+    /// The next time at which there is work even if nothing arrives.
     fn next_deadline(&self) -> Option<Instant>;
 }
 
@@ -93,7 +93,7 @@ pub struct ConnectionReport {
     pub bytes_read: u64,
     /// Bytes of file data written.
     pub bytes_written: u64,
-    /// How long its calls took, which goes on to change.
+    /// The latency of its calls, which is updated live.
     pub latency: Arc<Histogram>,
     /// What RDMA connections have; none for TCP.
     pub rdma: Option<RdmaReport>,

@@ -100,7 +100,7 @@ impl Offers {
     }
 
     /// The offer of a program on a transport: in exactly this version, or else in any, so that the
-    /// program itself can tell the client which versions it has.
+    /// program itself can report its versions to the client.
     #[must_use]
     pub fn find(&self, program: u32, version: u32, netid: Netid, exact: bool) -> Option<&Offer> {
         let mut any = self
@@ -113,8 +113,8 @@ impl Offers {
     }
 }
 
-/// The address by which a client reaches an offer: where that is bound to all addresses, the one
-/// that this host has towards the client.
+/// The address by which a client reaches an offer. If the offer is bound to all addresses, this is
+/// the host's address on the route to the client.
 pub(super) fn towards(address: SocketAddr, client: IpAddr) -> SocketAddr {
     if !address.ip().is_unspecified() {
         return address;

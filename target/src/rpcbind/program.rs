@@ -30,12 +30,12 @@ pub struct Rpcbind {
 }
 
 impl Rpcbind {
-    /// Tells these offers. The first ones given count.
+    /// Sets the offers to report. Only the first call has an effect.
     pub fn serve(&self, offers: &Arc<OnceLock<Offers>>) {
         let _ = self.offers.set(Arc::clone(offers));
     }
 
-    /// Tells other offers from now on, if it is served at all.
+    /// Replaces the offers to report, if it is served at all.
     pub fn replace(&self, offers: &Arc<Offers>) {
         self.later.replace(Some(Arc::clone(offers)));
     }

@@ -73,7 +73,7 @@ pub struct Registration {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Offers to be registered in place of those before, and where the outcome goes.
+/// Offers that replace the registered ones, and the channel for the outcome.
 #[derive(Debug)]
 struct RegistrationOrder {
     offers: Offers,
@@ -108,8 +108,8 @@ impl Registration {
         Ok(registration)
     }
 
-    /// Registers these offers in place of those before, which are taken back first. Waits for five
-    /// seconds at most; the thread goes on after that.
+    /// Replaces the registered offers: unregisters the previous ones, and registers these. Waits
+    /// for five seconds at most; the thread continues after that.
     ///
     /// # Errors
     /// Why not all of them are registered.
@@ -125,7 +125,7 @@ impl Registration {
     fn order(&self, offers: Offers) -> Receiver<Result<(), String>> {
         let (outcome, told) = mpsc::channel();
         if let Some(orders) = &self.orders {
-            // A thread that is gone gives no outcome.
+            // A thread that has ended returns no outcome.
             let _ = orders.send(RegistrationOrder { offers, outcome });
         }
         told
@@ -223,7 +223,7 @@ impl Mapper {
 
     /// Registers an offer; false, and a warning, if that failed.
     fn register(&mut self, offer: &Offer) -> bool {
-        // An entry that an earlier life left behind would be in the way. There may be none.
+        // Removes an entry of an earlier process, which would conflict. There may be none.
         let _ = self.call(RpcbindProcedure::Unset, offer);
         match self.call(RpcbindProcedure::Set, offer) {
             Ok(()) => true,

@@ -1,8 +1,8 @@
 //! Answers of the port mapper, without I/O but for the clock.
 //!
 //! Nothing can be registered from outside, and nothing is called on behalf of others. Lists are
-//! told over TCP only: a datagram's sender may be made up, and an answer much longer than its
-//! question would make this host a tool against others.
+//! returned over TCP only: a datagram's sender may be forged, and an answer much longer than its
+//! question would allow amplification attacks.
 
 use std::net::IpAddr;
 
@@ -23,8 +23,8 @@ pub(super) struct Asker {
     pub stream: bool,
 }
 
-/// Encodes the answer to a message that came by a connection, of whatever kind, and returns its
-/// length; `None` for silence.
+/// Encodes the answer to a message on a connection of any kind, and returns its length; `None` for
+/// no answer.
 pub(crate) fn answer(
     offers: &Offers,
     address: IpAddr,

@@ -18,7 +18,7 @@ use crate::rpc::Transport;
 use crate::tcp::{TcpConfig, TcpServer};
 use crate::transfer::TransferLimits;
 
-/// Longest datagram that is looked at or sent.
+/// Longest datagram that is processed or sent.
 const DATAGRAM_MAX: usize = 2048;
 
 /// Datagrams answered in one turn.

@@ -256,7 +256,7 @@ impl StateHome {
         Ok(())
     }
 
-    /// Notes that a client reclaims nothing any more.
+    /// Records that a client has finished reclaiming.
     ///
     /// # Errors
     /// [`StateError::CompleteAlready`] the second time, [`StateError::BadSession`] if the client is
@@ -291,7 +291,7 @@ impl StateHome {
         began.unwrap_or_default().max(renewed) + self.config.lease
     }
 
-    /// The record of a client ID, unless it was never confirmed and its time is over.
+    /// The record of a client ID, unless it was never confirmed and has expired.
     pub(super) fn live_record(&mut self, id: ClientId, now: Duration) -> Result<u32, StateError> {
         let index = self.clients.find(id).ok_or(StateError::StaleClientid)?;
         let unconfirmed = self.clients.get(index).filter(|one| !one.is_confirmed);
@@ -302,8 +302,8 @@ impl StateHome {
         Ok(index)
     }
 
-    /// Removes clients that are past their time: unconfirmed ones after a lease, others when the
-    /// courtesy is over too. To be called about once a second.
+    /// Removes expired clients: unconfirmed ones after a lease, others after the courtesy period
+    /// too. To be called about once a second.
     pub fn expire_clients(&mut self, now: Duration) {
         let courtesy = self.config.courtesy;
         let clients = self.clients.iter();

@@ -1,4 +1,4 @@
-//! The owner of all state, its limits and what it tells others.
+//! The owner of all state, its limits and its events.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hasher;
@@ -24,7 +24,7 @@ pub struct StateConfig {
     pub reactors: usize,
     /// How long a client may be silent.
     pub lease: Duration,
-    /// How long state of a silent client is kept beyond its lease while nothing needs it gone.
+    /// How long state of a silent client is kept beyond its lease while it does not conflict.
     pub courtesy: Duration,
     /// How long the end of a session waits for its requests.
     pub drain: Duration,
@@ -101,7 +101,7 @@ pub enum StateEvent {
         /// Why.
         reason: Revocation,
     },
-    /// A lock that was denied can be had now. It is not held for the owner.
+    /// A denied lock has become available. It is not reserved for the owner.
     LockAvailable {
         /// The client.
         client: ClientId,

@@ -39,7 +39,7 @@ pub struct LockRequest<'a> {
     pub range: ByteRange,
     /// How.
     pub mode: LockMode,
-    /// Whether to be told when the range is free, if it is not now.
+    /// Whether to notify the owner when the range becomes free, if it is not free now.
     pub waits: bool,
 }
 
@@ -206,7 +206,7 @@ impl StateHome {
         Ok(())
     }
 
-    /// What each of some stateids would be answered with, whatever its kind and file.
+    /// The status of each of some stateids, of any kind and file.
     #[must_use]
     pub fn test_stateids(
         &self,

@@ -1,12 +1,13 @@
 //! Clients, sessions, opens and byte-range locks, with the leases that all of them depend on.
 //!
-//! The room is neutral of protocol versions: it does no I/O, and knows neither RPC nor XDR.
-//! Programs translate requests to calls of [`StateHome`] and map [`StateError`] to their statuses.
+//! The module is independent of protocol versions. It does no I/O, and does not depend on RPC or
+//! XDR. Programs translate requests to calls of [`StateHome`] and map [`StateError`] to their
+//! statuses.
 //!
 //! - [`StateHome`] owns all state. It is single-threaded, and each operation takes the time at
 //!   which it happens.
 //! - [`Session`] is the part that all reactors share: slots that a request takes by one
-//!   compare-exchange, and cells in which reactors note when they last heard of a client.
+//!   compare-exchange, and cells in which reactors record the time of a client's last request.
 //!   [`SessionDirectory`] finds sessions without a lock.
 
 mod clients;

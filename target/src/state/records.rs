@@ -1,4 +1,4 @@
-//! How state is added, revoked and removed, whatever its kind.
+//! Addition, revocation and removal of state of any kind.
 
 use super::clients::LeasedClient;
 use super::home::{StateEvent, StateHome};

@@ -17,7 +17,7 @@ pub(super) struct LockWaiter {
     pub mode: LockMode,
     /// When it was last asked for.
     pub asked: Duration,
-    /// Whether the owner was told since.
+    /// Whether the owner has been notified.
     pub is_notified: bool,
 }
 

@@ -132,7 +132,7 @@ fn no_room(probe: &mut Probe) -> Done {
     if let Ok(parsed) = parse(&answer)
         && results(&parsed.message).is_ok()
     {
-        // A listing may be shorter than what was asked for.
+        // A listing may be shorter than requested.
         return ensure(answer.len() <= 4096, "a reply that does not fit");
     }
     cannot_reply(&answer, word(&call, 0).unwrap_or(0))?;

@@ -29,7 +29,7 @@ pub(crate) struct Question {
     steps: Steps,
 }
 
-/// What a question consists of.
+/// The steps of a question.
 #[derive(Clone, Copy)]
 enum Steps {
     Function(fn(&mut Probe) -> Done),

@@ -158,7 +158,7 @@ fn kinds_ignored(probe: &mut Probe) -> Done {
     stream.serves(probe)
 }
 
-/// What the server knows.
+/// The kinds of indications that the server supports.
 fn known(probe: &Probe) -> Result<u32, Stop> {
     let (_, reply) = ask(probe, model::A | model::KINDS, 16, 16)?;
     let known = reply.data()? & model::KINDS;

@@ -5,11 +5,11 @@
 //! ([`super::layout`]). The next process reads them all, keeps what is young enough, and begins
 //! another file with it.
 //!
-//! **What it survives.** It survives any end of the process, because all stores are in the page
-//! cache. It does not survive a crash of the host: a file of another boot is not read. Calls that
-//! were open at the crash were recorded seconds before at most, and the page cache is not written
-//! back so soon. A recorded reply may belong to a change that the file system lost. So after a
-//! crash of the host the server behaves as without a journal, and no call ever waits for a disk.
+//! **What it survives.** Any end of the process, because all stores are in the page cache, but not
+//! a crash of the host: a file of another boot is not read. Calls that were open at the crash were
+//! recorded seconds before at most, and the page cache is not written back so soon. A recorded
+//! reply may belong to a change that the file system lost. So after a crash of the host the server
+//! behaves as without a journal, and no call ever waits for a disk.
 //!
 //! **Why a map and no thread that writes.** Writing by a thread would cost each call two changes of
 //! threads before it could begin. A store into the map costs a few hundred nanoseconds, as long as
@@ -77,9 +77,9 @@ impl Moment {
         };
         Self {
             boot: nanoseconds(clock_gettime(ClockId::Boottime)),
-            // The clock that time stamps of files come from, which goes on with the kernel's ticks.
-            // Where the host's processors are not its own, ticks are late, by 90 ms as was seen,
-            // and a file changed by a call would seem older than the call by the exact clock.
+            // The clock of the files' time stamps, which advances with the kernel's ticks. On
+            // shared virtual processors ticks are late (90 ms were observed). By the exact clock a
+            // file changed by a call would then seem older than the call.
             wall: nanoseconds(clock_gettime(ClockId::RealtimeCoarse)),
         }
     }
@@ -229,7 +229,7 @@ impl Recorded {
         ended.unwrap_or(self.begin.began)
     }
 
-    /// When it was last heard of.
+    /// When it was last seen.
     fn heard(&self) -> u64 {
         self.heard.unwrap_or_else(|| self.last())
     }
@@ -584,7 +584,7 @@ fn kind(file: &File) -> io::Result<i64> {
     Ok(i64::from(rustix::fs::fstatfs(file)?.f_type))
 }
 
-/// Tells this start of the host from others.
+/// The identifier of this boot of the host.
 fn boot() -> io::Result<[u8; 16]> {
     let text = fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
     let digits: String = text.trim().chars().filter(|digit| *digit != '-').collect();
@@ -603,8 +603,7 @@ fn words(number: usize) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
 
-/// The hash of a name in a directory, by which calls that use the same name know each other. Never
-/// zero.
+/// The hash of a name in a directory, to find calls that use the same name. Never zero.
 #[must_use]
 pub fn target(key: &SipHasher24, directory: &[u8], name: &[u8]) -> u64 {
     let mut hasher = *key;

@@ -104,7 +104,7 @@ impl Shape {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Header {
     pub shape: Shape,
-    /// Tells starts of the host apart.
+    /// The identifier of the host's boot.
     pub boot: [u8; 16],
     /// Of all checksums, in the slots and in the keys of calls.
     pub key: [u8; 16],

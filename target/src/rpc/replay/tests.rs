@@ -115,8 +115,8 @@ fn rr1_hdr_25_arguments_count_to_their_end_and_in_every_part() {
     drop(execute(&cache, key([&other, b""]), now));
 }
 
-/// No arguments make a call without a credential pass for one with a credential: these are chosen
-/// so that all that is summed up is the same, but for what tells whether there is one.
+/// A call without a credential never matches one with a credential. These arguments are chosen so
+/// that the bytes under the checksum are the same, except for the mark of a credential.
 #[test]
 fn rr1_hdr_25_a_credential_is_never_taken_for_arguments() {
     let cache = cache(1000, 100_000);

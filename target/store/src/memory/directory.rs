@@ -120,7 +120,7 @@ struct Bucket {
     entries: Vec<(u64, Arc<NameEntry>)>,
 }
 
-/// Buckets for each entry from which on an index is made anew.
+/// Buckets for each entry above which an index is rebuilt.
 const SPARSE_BUCKETS: usize = 4;
 
 impl FromIterator<Arc<NameEntry>> for NameIndex {

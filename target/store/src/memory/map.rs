@@ -168,8 +168,8 @@ impl ExtentMap {
         }
     }
 
-    /// Lets go of every extent that begins at `size` or later, and replaces the one that holds the
-    /// byte at `size` by `last`, of which it takes over a holder. Returns the bytes let go.
+    /// Releases every extent that begins at `size` or later, and replaces the one with the byte at
+    /// `size` by `last`, of which it takes over a holder. Returns the number of bytes released.
     pub fn truncate(
         &self,
         space: &Arc<Space>,

@@ -74,7 +74,7 @@ impl ScatteredBlocks {
         &self.chunks[chunk].get().expect("a block that was added")[index]
     }
 
-    /// Lets the number of a block without holders be used anew.
+    /// Releases the number of a block without holders for reuse.
     pub fn remove(&self, number: u32) {
         lock(&self.unused).returned.push(number);
     }

@@ -124,7 +124,7 @@ impl Space {
     ///
     /// # Errors
     /// [`StoreError::NoSpace`] where the store would grow beyond its size, [`StoreError::Delay`]
-    /// where only operations in flight stand in the way.
+    /// where only operations in flight prevent it.
     pub fn reserve(&self, growing: u64, replacing: u64) -> Result<()> {
         let fits = |used: u64| {
             let grown = used.checked_add(growing)?;
@@ -399,8 +399,9 @@ impl Space {
         }
     }
 
-    /// A page for a reservation that has been made. There is one, but it may have moved behind
-    /// this search while another was taken ahead of it; then somebody else went on.
+    /// A page for a reservation that has been made. There is always one, but it may have moved
+    /// behind this search while another was taken ahead of it. In that case another thread has made
+    /// progress.
     fn find_page(&self) -> u32 {
         loop {
             match self.free.take_page() {

@@ -207,7 +207,7 @@ pub mod access {
     pub const ALL: u32 = 0x3f;
 }
 
-/// Properties that FSINFO tells (RFC 1813 section 3.3.19).
+/// Properties that FSINFO reports (RFC 1813 section 3.3.19).
 pub mod properties {
     /// Hard links are supported.
     pub const LINK: u32 = 0x01;

@@ -31,7 +31,7 @@ pub mod access_bits {
 xdr_struct! {
     /// Results of ACCESS, both masks of [`access_bits`].
     pub struct AccessReply {
-        /// Rights that the server can tell about.
+        /// Rights that the server can determine.
         pub supported: u32,
         /// Rights granted.
         pub access: u32,

@@ -25,7 +25,7 @@ pub mod share {
     pub const WANT_NONE: u32 = 0x400;
     /// An earlier wish is withdrawn.
     pub const WANT_CANCEL: u32 = 0x500;
-    /// Tell when resources allow a delegation.
+    /// Notify the client when resources allow a delegation.
     pub const SIGNAL_WHEN_AVAILABLE: u32 = 0x1_0000;
     /// Push a delegation when it is uncontended.
     pub const PUSH_WHEN_UNCONTENDED: u32 = 0x2_0000;
@@ -188,7 +188,7 @@ xdr_union! {
         NotWanted = 0,
         /// Others use the file; whether one will be pushed.
         Contention(will_push: bool) = 1,
-        /// Resources are short; whether the client will be told.
+        /// Resources are short; whether the client will be notified.
         Resource(will_signal: bool) = 2,
         /// Not for this type of file.
         FileType = 3,

@@ -23,8 +23,8 @@ pub enum ErrorBody<'a> {
     CannotReply {
         /// Whether the procedure had run when that was found out.
         processed: bool,
-        /// The first segment that is too short, counted from one at the first segment of the
-        /// write list and on into the reply chunk; zero if it could not be told.
+        /// The first segment that is too short, counted from one at the first segment of the write
+        /// list and on into the reply chunk; zero if it could not be determined.
         segment: u32,
         /// Bytes needed in that segment.
         needed: u32,
@@ -150,8 +150,8 @@ pub enum Refusal {
     CannotReply {
         /// Whether the procedure had run when that was found out.
         processed: bool,
-        /// The first segment that is too short, counted from one at the first segment of the
-        /// write list and on into the reply chunk; zero if it cannot be told.
+        /// The first segment that is too short, counted from one at the first segment of the write
+        /// list and on into the reply chunk; zero if it cannot be determined.
         segment: u32,
         /// Bytes needed in that segment.
         needed: u32,

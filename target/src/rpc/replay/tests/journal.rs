@@ -167,7 +167,8 @@ fn a_call_that_others_outran_counts_as_contested() {
     let folder = tempfile::tempdir().unwrap();
     let mut first = open(folder.path());
     let (old, _) = begin(&mut first, 0, 0, [10, 0]);
-    // Not the record of the call itself, which still runs, but of others that ended since is gone.
+    // The record of the call itself, which still runs, is kept. Records of calls that ended since
+    // are lost.
     for xid in 1..3000 {
         done(&mut first, 1, xid, [20, 0], b"others");
     }

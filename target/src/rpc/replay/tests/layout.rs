@@ -57,8 +57,8 @@ proptest! {
         prop_assert_eq!(sealer.read(&slot, place).0, JournalSlot::Empty);
     }
 
-    /// A slot that another call had before: whatever part of a write is there, in order or in
-    /// pieces, what is read was true at some time, and a call is begun or done only when it was.
+    /// A slot that another call had before: after any partial write, in order or in pieces, the
+    /// result was true at some time, and a call is read as begun or done only if it was.
     #[test]
     fn a_slot_torn_at_every_byte_never_lies(
         old in begins(),
