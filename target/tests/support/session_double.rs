@@ -3,7 +3,6 @@
 
 use std::cell::{Cell, RefCell};
 
-use arrayvec::ArrayVec;
 use millrace::nfs4::{
     AcceptedSequence, CachedCompound, CallOrigin, CompoundShape, DeniedLock, FileIdentity,
     FinishedReply, LockRefusal, OpenGrant, OpenRequest, SequenceOutcome, SessionBounds, StateIdUse,
@@ -313,7 +312,7 @@ impl StateSeam for SessionDouble {
                 length: 2,
                 kind: LockType::Write,
                 client: 3,
-                owner: ArrayVec::try_from(&b"owner"[..]).unwrap(),
+                owner: b"owner".iter().copied().collect(),
             })));
         }
         Ok(self.change(state, |_| {}))
