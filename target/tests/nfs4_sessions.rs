@@ -448,7 +448,7 @@ fn v4_lock_01_and_05_a_lock_of_one_client_denies_another_until_it_is_freed() {
 }
 
 #[test]
-fn v4_lease_01_a_client_that_was_silent_gives_way_to_another() {
+fn v4_lease_05_and_06_a_client_that_was_silent_gives_way_to_another() {
     let (bench, clock) = mounted();
     let start = clock.now();
     assert!(opened(&bench, share::BOTH, share::BOTH).is_ok());
@@ -467,4 +467,24 @@ fn v4_lease_01_a_client_that_was_silent_gives_way_to_another() {
     assert_eq!(results.status(), OperationStatus::Ok);
     let (_, all) = results.read();
     assert!(all.is_empty(), "{:?}", all.first().map(HasStatus::status));
+}
+
+#[test]
+fn v4_lease_01_and_02_a_retry_renews_the_lease_and_a_failed_sequence_does_not() {
+    let share_denied = Some(OperationStatus::ShareDenied);
+    for (ahead, status, conflict) in [
+        (0, OperationStatus::Ok, share_denied),
+        (5, OperationStatus::SequenceMisordered, None),
+    ] {
+        let (bench, clock) = mounted();
+        let start = clock.now();
+        assert!(opened(&bench, share::BOTH, share::BOTH).is_ok());
+        bench.compound(&[bench.next_sequence()]);
+        clock.turn(start + Duration::from_secs(60));
+        bench.sequence.set(bench.sequence.get() + ahead);
+        assert_eq!(bench.compound(&[bench.this_sequence()]).status(), status);
+        clock.turn(start + Duration::from_secs(100));
+        join(&bench, b"other");
+        assert_eq!(opened(&bench, share::READ, 0).err(), conflict);
+    }
 }

@@ -1,5 +1,6 @@
 //! Replies as slots of sessions keep them: lengths and places, the results, then their data.
 
+use arrayvec::ArrayVec;
 use millrace_mempool::Slice;
 use millrace_wire::xdr::ITEMS_MAX;
 
@@ -8,11 +9,13 @@ use crate::call::{BulkResult, BulkResults};
 
 /// Bytes of a count, a place or a length.
 const WORD: usize = 4;
+/// Longest part before the results: two lengths, and two words for each item.
+const HEAD_MAX: usize = WORD * (2 + 2 * ITEMS_MAX);
 
-/// The part of a reply before the results.
-pub(super) fn head(reply: &FinishedReply<'_>) -> Vec<u8> {
+/// The part of a reply before the results. It is on the stack, as each WRITE has one.
+pub(super) fn head(reply: &FinishedReply<'_>) -> ArrayVec<u8, HEAD_MAX> {
     let word = |number: usize| u32::try_from(number).unwrap_or(u32::MAX).to_be_bytes();
-    let mut head = Vec::with_capacity(WORD * (2 + 2 * ITEMS_MAX));
+    let mut head = ArrayVec::new();
     head.extend(word(reply.results.len()));
     head.extend(word(reply.items.len()));
     for item in reply.items {
@@ -74,7 +77,7 @@ mod tests {
             data: &[],
             changes: false,
         };
-        let kept = [head(&reply), vec![1, 2, 3, 4], vec![7, 8, 9]].concat();
+        let kept = [&head(&reply)[..], &[1, 2, 3, 4], &[7, 8, 9]].concat();
         let cached = CachedCompound {
             results: vec![1, 2, 3, 4],
             items,

@@ -138,10 +138,9 @@ impl StateSeam for ClientState {
             status_flags: status_flags(session.conditions()),
         };
         let fingerprint = fingerprint(origin.credential, shape);
-        match session.begin_request(arguments.slot, arguments.sequence, fingerprint) {
+        let heard = (self.link.reactor(), self.link.now());
+        match session.begin_request(arguments.slot, arguments.sequence, fingerprint, heard) {
             Ok(SessionBegin::New(claim)) => {
-                let session = claim.session();
-                session.renew_lease(self.link.reactor(), self.link.now());
                 let cached = arguments.cache_this.then_some(fore.cached_size as usize);
                 SequenceOutcome::Execute(AcceptedSequence {
                     compound: ClientRequest {

@@ -312,7 +312,9 @@ pub enum SessionBegin {
 }
 
 impl SessionGuard {
-    /// Begins the request of a SEQUENCE, as [`Session::begin`], and keeps the session for it.
+    /// Begins the request of a SEQUENCE, as [`Session::begin`], and keeps the session for it. A new
+    /// request and a repeated one renew the lease of the client (RFC 8881 section 8.3), for the
+    /// reactor and at the time given.
     ///
     /// # Errors
     /// As there.
@@ -321,14 +323,19 @@ impl SessionGuard {
         slot: u32,
         sequence: u32,
         fingerprint: RequestFingerprint,
+        (reactor, now): (usize, Duration),
     ) -> Result<SessionBegin, StateError> {
         match self.begin(slot, sequence, fingerprint)? {
             SlotBegin::New(claim) => claim.detach(),
-            SlotBegin::Replay(reply) => return Ok(SessionBegin::Replay(reply)),
+            SlotBegin::Replay(reply) => {
+                self.renew_lease(reactor, now);
+                return Ok(SessionBegin::Replay(reply));
+            }
             SlotBegin::InProgress => return Ok(SessionBegin::InProgress),
             SlotBegin::Misordered => return Ok(SessionBegin::Misordered),
             SlotBegin::FalseRetry => return Ok(SessionBegin::FalseRetry),
         }
+        self.renew_lease(reactor, now);
         Ok(SessionBegin::New(SessionClaim {
             session: self,
             slot,
