@@ -10,7 +10,7 @@ use super::schema::DurationText;
 use super::units::duration;
 use super::validate::Problems;
 
-/// The minor versions that there are.
+/// The minor versions that can be served.
 const MINOR_VERSIONS: [u32; 2] = [1, 2];
 /// Bounds of the lease: shorter ones burden clients, longer ones keep locks of dead clients.
 const LEASE: [Duration; 2] = [Duration::from_secs(10), Duration::from_secs(3600)];
@@ -41,7 +41,7 @@ pub(super) fn check(problems: &mut Problems, path: &KeyPath, nfs4: &Nfs4) {
     let versions = path.key("minor_versions");
     for (index, version) in nfs4.minor_versions.iter().enumerate() {
         if !MINOR_VERSIONS.contains(version) {
-            let message = format!("there is no minor version {version}; accepted are 1 and 2");
+            let message = format!("minor version {version} is not served; accepted are 1 and 2");
             problems.add(&versions.clone().index(index), message);
         } else if nfs4.minor_versions[..index].contains(version) {
             let message = format!("minor version {version} twice");
@@ -49,4 +49,37 @@ pub(super) fn check(problems: &mut Problems, path: &KeyPath, nfs4: &Nfs4) {
         }
     }
     problems.duration_within(&path.key("lease"), nfs4.lease, LEASE[0], LEASE[1]);
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::config::{Config, Nfs4, validate};
+    use std::time::Duration;
+
+    /// Keys with an error, for these minor versions and this lease in seconds.
+    fn errors(minor_versions: &[u32], lease: u64) -> Vec<String> {
+        let config = Config {
+            nfs4: Nfs4 {
+                minor_versions: minor_versions.to_vec(),
+                lease: Duration::from_secs(lease),
+            },
+            ..Config::default()
+        };
+        let errors = validate(&config)
+            .into_iter()
+            .map(|one| one.path.to_string());
+        errors.filter(|path| path.starts_with("nfs4")).collect()
+    }
+
+    #[test]
+    fn unknown_and_repeated_minor_versions_and_extreme_leases_are_refused() {
+        for (versions, lease) in [(&[][..], 10), (&[1], 90), (&[2, 1], 3600)] {
+            assert!(errors(versions, lease).is_empty(), "{versions:?} {lease}");
+        }
+        assert_eq!(errors(&[1, 0], 90), ["nfs4.minor_versions[1]"]);
+        assert_eq!(errors(&[3], 90), ["nfs4.minor_versions[0]"]);
+        assert_eq!(errors(&[2, 2], 90), ["nfs4.minor_versions[1]"]);
+        assert_eq!(errors(&[1], 9), ["nfs4.lease"]);
+        assert_eq!(errors(&[1], 3601), ["nfs4.lease"]);
+    }
 }
