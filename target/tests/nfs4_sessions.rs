@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use millrace::nfs4::{ClientState, ServerIdentity};
-use millrace::state::{HomeLink, StateConfig, StateHome};
+use millrace::state::{HomeLink, HomeOutbox, StateConfig, StateHome};
 use millrace_reactor::Clock;
 use millrace_wire::nfs3::Stability;
 use millrace_wire::nfs4::{
@@ -25,18 +25,32 @@ type SessionBench = Bench4<ClientState>;
 
 /// A server without clients, and the clock of its reactor.
 fn server() -> (SessionBench, Clock) {
+    let (bench, clock, _) = servers();
+    (bench, clock)
+}
+
+/// The same, and a second reactor, whose questions to the first one are not sent.
+fn servers() -> (SessionBench, Clock, (SessionBench, HomeOutbox)) {
     let epoch = Instant::now();
     let clock = Clock::new(epoch);
     let home = StateHome::new(StateConfig {
         start: [7; 16],
+        reactors: 2,
         ..StateConfig::default()
     });
-    let sessions = home.sessions();
-    let link = HomeLink::here(Rc::new(RefCell::new(home)), 0, (epoch, clock.clone()));
-    let identity = ServerIdentity([9; 16]);
-    let lease = Duration::from_secs(90);
-    let state = ClientState::new(link, sessions, identity, lease, vec![1, 2]);
-    (Bench4::over([rules("/export")], Rc::new(state)), clock)
+    let published = (home.sessions(), home.published());
+    let serve = |link| {
+        let identity = ServerIdentity([9; 16]);
+        let lease = Duration::from_secs(90);
+        let state = ClientState::new(link, published.clone(), identity, lease, vec![1, 2]);
+        Bench4::over([rules("/export")], Rc::new(state))
+    };
+    let times = || (epoch, clock.clone());
+    let outbox = HomeOutbox::default();
+    let other = serve(HomeLink::elsewhere(Rc::clone(&outbox), 1, times()));
+    let home = Rc::new(RefCell::new(home));
+    let bench = serve(HomeLink::here(home, 0, times()));
+    (bench, clock, (other, outbox))
 }
 
 fn exchange<'a>(owner: &'a [u8], flags: u32) -> Operation<'a> {
@@ -487,4 +501,26 @@ fn v4_lease_01_and_02_a_retry_renews_the_lease_and_a_failed_sequence_does_not() 
         join(&bench, b"other");
         assert_eq!(opened(&bench, share::READ, 0).err(), conflict);
     }
+}
+
+#[test]
+fn v4_perf_01_reads_and_writes_on_another_reactor_send_no_message() {
+    let (bench, _, (other, outbox)) = servers();
+    join(&bench, b"client");
+    let (handle, state) = opened(&bench, share::BOTH, 0).unwrap();
+    // A store with the same file.
+    assert_eq!(other.file(b"file", 0o644), handle);
+    other.session.set(bench.session.get());
+    other.sequence.set(bench.sequence.get());
+    for latest in [
+        state,
+        StateId {
+            sequence: 0,
+            ..state
+        },
+    ] {
+        let statuses = other.statuses(&[put(&handle), write(latest), read(latest)]);
+        assert_eq!(statuses, [OperationStatus::Ok; 3]);
+    }
+    assert!(outbox.borrow().is_empty());
 }

@@ -24,9 +24,9 @@ use super::seam::{
     OpenRequest, SequenceOutcome, StateIdUse, StateSeam,
 };
 use crate::state::{
-    ChannelLimits, ClientId, FileKey, HomeLink, IoKind, RequestFingerprint, SessionBegin,
-    SessionClaim, SessionConditions, SessionDirectory, SessionId, SessionRequest, ShareMode,
-    StateError, StateHome, Stateid,
+    ChannelLimits, ClientId, FileKey, HomeLink, IoKind, PublishedStates, RequestFingerprint,
+    SessionBegin, SessionClaim, SessionConditions, SessionDirectory, SessionId, SessionRequest,
+    ShareMode, StateError, StateHome, Stateid,
 };
 
 /// Bytes of the arguments that distinguish a retry from another request: SEQUENCE and the bytes
@@ -46,6 +46,7 @@ pub struct ServerIdentity(pub [u8; 16]);
 pub struct ClientState {
     link: HomeLink,
     sessions: Arc<SessionDirectory>,
+    published: Arc<PublishedStates>,
     identity: ServerIdentity,
     lease: Duration,
     minor_versions: Vec<u32>,
@@ -69,7 +70,7 @@ impl ClientState {
     #[must_use]
     pub fn new(
         link: HomeLink,
-        sessions: Arc<SessionDirectory>,
+        (sessions, published): (Arc<SessionDirectory>, Arc<PublishedStates>),
         identity: ServerIdentity,
         lease: Duration,
         minor_versions: Vec<u32>,
@@ -77,6 +78,7 @@ impl ClientState {
         Self {
             link,
             sessions,
+            published,
             identity,
             lease,
             minor_versions,
@@ -454,10 +456,12 @@ impl StateSeam for ClientState {
             StateIdUse::Resize => IoKind::SetSize,
             StateIdUse::SetAttributes => return Ok(()),
         };
+        if self.published.allows(client, &file, &state, kind.access()) {
+            return Ok(());
+        }
         let check = move |home: &mut StateHome, now| {
             home.check_io(client, &file, &state, kind, now).map(drop)
         };
-        // At once on the reactor that has the home.
         self.ask(check).await.map_err(|error| status(&error))
     }
 }

@@ -14,7 +14,8 @@ use millrace_reactor::{Clock, ReactorHandle, SendError};
 use super::worker::ReactorMessage;
 use crate::nfs4::{ClientState, ServerIdentity};
 use crate::state::{
-    HomeAnswer, HomeLink, HomeOutbox, HomeRequest, SessionDirectory, StateConfig, StateHome,
+    HomeAnswer, HomeLink, HomeOutbox, HomeRequest, PublishedStates, SessionDirectory, StateConfig,
+    StateHome,
 };
 
 /// The reactor that keeps the state.
@@ -31,7 +32,7 @@ pub struct SharedClientState {
     minor_versions: Vec<u32>,
     epoch: Instant,
     /// Set by the first reactor, which is built before the others.
-    sessions: Arc<OnceLock<Arc<SessionDirectory>>>,
+    published: Arc<OnceLock<(Arc<SessionDirectory>, Arc<PublishedStates>)>>,
 }
 
 impl SharedClientState {
@@ -55,7 +56,7 @@ impl SharedClientState {
             identity: ServerIdentity(identity),
             minor_versions: settings.minor_versions.clone(),
             epoch: Instant::now(),
-            sessions: Arc::default(),
+            published: Arc::default(),
         })
     }
 
@@ -66,13 +67,13 @@ impl SharedClientState {
         let outbox = HomeOutbox::default();
         let link = if reactor == HOME {
             let home = StateHome::new(self.config.clone());
-            let _ = self.sessions.set(home.sessions());
+            let _ = self.published.set((home.sessions(), home.published()));
             HomeLink::here(Rc::new(RefCell::new(home)), reactor, times)
         } else {
             HomeLink::elsewhere(Rc::clone(&outbox), reactor, times)
         };
-        let sessions = self.sessions.get().cloned();
-        let sessions = sessions.expect("the first reactor is built first");
+        let published = self.published.get().cloned();
+        let published = published.expect("the first reactor is built first");
         let (identity, lease) = (self.identity.clone(), self.config.lease);
         let post = HomePost {
             outbox,
@@ -81,7 +82,7 @@ impl SharedClientState {
         };
         let versions = self.minor_versions.clone();
         (
-            ClientState::new(link, sessions, identity, lease, versions),
+            ClientState::new(link, published, identity, lease, versions),
             post,
         )
     }

@@ -11,6 +11,7 @@ use super::clients::ClientTables;
 use super::files::{FileKey, FileTable};
 use super::lease::LeaseCells;
 use super::owners::OwnerTable;
+use super::published::PublishedStates;
 use super::session::{ChannelLimits, SessionDirectory};
 use super::stateid::{Revocation, StateTable, Stateid};
 use super::{ClientId, SessionId};
@@ -162,14 +163,13 @@ impl StateHome {
     /// A home without clients.
     #[must_use]
     pub fn new(config: StateConfig) -> Self {
-        let [a, b, ..] = config.start;
         Self {
             clients: ClientTables::new(config.start),
             leases: Arc::new(LeaseCells::new(config.reactors, config.clients as usize)),
             sessions: Arc::new(SessionDirectory::new(config.sessions)),
             free_sessions: (0..config.sessions).rev().collect(),
             session_serial: 0,
-            states: StateTable::new(u16::from_be_bytes([a, b])),
+            states: StateTable::new(config.start, config.states),
             files: FileTable::default(),
             open_owners: OwnerTable::default(),
             opens: HashMap::new(),
@@ -186,6 +186,12 @@ impl StateHome {
     #[must_use]
     pub fn sessions(&self) -> Arc<SessionDirectory> {
         self.sessions.clone()
+    }
+
+    /// What stateids allow, for all reactors.
+    #[must_use]
+    pub fn published(&self) -> Arc<PublishedStates> {
+        self.states.published()
     }
 
     /// The oldest event that was not taken yet. To be called after each operation, until there is

@@ -20,6 +20,7 @@ mod link;
 mod locks;
 mod opens;
 mod owners;
+mod published;
 mod ranges;
 mod records;
 mod session;
@@ -41,6 +42,7 @@ pub use lease::LeaseCells;
 pub use link::{HomeAnswer, HomeLink, HomeOutbox, HomeRequest};
 pub use locks::{LockHolder, LockRequest};
 pub use opens::{IoGrant, IoKind, OpenOutcome};
+pub use published::PublishedStates;
 pub use ranges::{ByteRange, LockConflict, LockMode};
 pub use session::{
     ChannelLimits, Session, SessionBegin, SessionClaim, SessionConditions, SessionDirectory,

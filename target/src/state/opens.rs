@@ -33,6 +33,17 @@ pub enum IoKind {
     SetSize,
 }
 
+impl IoKind {
+    /// The access that it needs.
+    #[must_use]
+    pub fn access(self) -> ShareMode {
+        match self {
+            Self::Read => ShareMode::READ,
+            Self::Write | Self::SetSize => ShareMode::WRITE,
+        }
+    }
+}
+
 /// By what I/O is allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IoGrant {
@@ -78,6 +89,7 @@ impl StateHome {
             }
         };
         let open = self.states.open(state).ok_or(StateError::BadStateid)?;
+        self.states.publish(state, &key, open.access);
         Ok(OpenOutcome {
             stateid: self.states.stateid(state),
             joined: known.is_some(),
@@ -143,10 +155,7 @@ impl StateHome {
         kind: IoKind,
         now: Duration,
     ) -> Result<IoGrant, StateError> {
-        let access = match kind {
-            IoKind::Read => ShareMode::READ,
-            IoKind::Write | IoKind::SetSize => ShareMode::WRITE,
-        };
+        let access = kind.access();
         if *stateid == Stateid::READ_BYPASS && kind == IoKind::Read {
             return Ok(IoGrant::Permissions);
         }
@@ -162,6 +171,7 @@ impl StateHome {
             StateDetail::Revoked(_) => None,
         };
         let opened = open.ok_or(StateError::BadStateid)?.access;
+        self.states.publish(state, file, opened);
         if opened.includes(access) {
             return Ok(IoGrant::Open);
         }
@@ -372,6 +382,10 @@ impl StateHome {
             known.shares.count(open.access, open.deny, false);
             known.shares.count(access, deny, true);
             (open.access, open.deny, open.joined) = (access, deny, joined);
+        }
+        // The access of lock states is that of their open.
+        for &lock in self.states.open(state).iter().flat_map(|open| &open.locks) {
+            self.states.withdraw(lock);
         }
     }
 }

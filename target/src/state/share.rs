@@ -24,6 +24,12 @@ impl ShareMode {
         (bits <= Self::BOTH.0).then_some(Self(bits))
     }
 
+    /// Its bits, as [`from_bits`](Self::from_bits) takes them.
+    #[must_use]
+    pub fn bits(self) -> u8 {
+        self.0
+    }
+
     /// Whether it has nothing.
     #[must_use]
     pub fn is_none(self) -> bool {

@@ -1,7 +1,11 @@
 //! Stateids and the table of the states that they designate (RFC 8881 section 8.2).
 
+use std::sync::Arc;
+
 use super::StateError;
 use super::clients::ClientId;
+use super::files::FileKey;
+use super::published::PublishedStates;
 use super::share::ShareMode;
 
 /// A stateid.
@@ -29,6 +33,11 @@ impl Stateid {
         sequence: u32::MAX,
         other: [0; 12],
     };
+
+    /// The index of the state in the table of its home.
+    pub(super) fn index(&self) -> u32 {
+        StateName::decode(self.other).index
+    }
 
     /// Whether `other` is one of the two values that designate no state of a client.
     #[must_use]
@@ -171,17 +180,40 @@ pub(super) struct StateTable {
     cells: Vec<TableCell>,
     free: Vec<u32>,
     len: usize,
+    published: Arc<PublishedStates>,
 }
 
 impl StateTable {
-    /// An empty table. Stateids of different starts of the server differ.
-    pub fn new(start: u16) -> Self {
+    /// An empty table for so many states. Stateids of different starts of the server, which these
+    /// random bytes are of, differ.
+    pub fn new(start: [u8; 16], states: usize) -> Self {
+        let [a, b, ..] = start;
         Self {
-            start,
+            start: u16::from_be_bytes([a, b]),
             cells: Vec::new(),
             free: Vec::new(),
             len: 0,
+            published: Arc::new(PublishedStates::new(start, states)),
         }
+    }
+
+    /// What all reactors may know of the states.
+    pub fn published(&self) -> Arc<PublishedStates> {
+        Arc::clone(&self.published)
+    }
+
+    /// Publishes the access to its file that a state gives, until the state changes.
+    pub fn publish(&self, index: u32, file: &FileKey, access: ShareMode) {
+        if let Some(record) = self.get(index) {
+            let stateid = self.stateid(index);
+            self.published
+                .publish(record.client, file, &stateid, access);
+        }
+    }
+
+    /// Withdraws what is published of a state.
+    pub fn withdraw(&self, index: u32) {
+        self.published.withdraw(index);
     }
 
     /// Pieces of state, revoked ones included.
@@ -209,6 +241,7 @@ impl StateTable {
     /// Removes state. Its index is used again while there are generations left, so that `other`
     /// never designates anything else.
     pub fn remove(&mut self, index: u32) -> Option<StateRecord> {
+        self.withdraw(index);
         let cell = self.cells.get_mut(index as usize)?;
         let record = cell.record.take()?;
         if cell.generation < u32::MAX {
@@ -223,8 +256,9 @@ impl StateTable {
         self.cells.get(index as usize)?.record.as_ref()
     }
 
-    /// State by its index.
+    /// State by its index, to change it. What is published of it is withdrawn.
     pub fn get_mut(&mut self, index: u32) -> Option<&mut StateRecord> {
+        self.withdraw(index);
         self.cells.get_mut(index as usize)?.record.as_mut()
     }
 

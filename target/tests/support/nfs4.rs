@@ -397,7 +397,7 @@ pub fn list(attributes: Bitmap) -> ReaddirOperation {
     }
 }
 
-impl Bench4 {
+impl<H: StateSeam> Bench4<H> {
     /// A regular file, made by the store.
     pub fn file(&self, name: &[u8], mode: u32) -> Vec<u8> {
         let set = millrace_store::SetAttributes {

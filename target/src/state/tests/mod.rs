@@ -5,6 +5,8 @@ mod expiry;
 mod link;
 mod locks;
 mod opens;
+mod published;
+mod published_model;
 mod ranges;
 mod sessions;
 mod share_model;

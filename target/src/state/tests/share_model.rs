@@ -109,7 +109,11 @@ proptest! {
                     *known = ModelOpens::default();
                 }
                 ShareStep::Io(kind) => {
+                    let published = bed.home.published();
+                    let passed = published.allows(client.id, &key, &latest, kind.access());
                     let outcome = bed.io(client, key, latest, kind);
+                    // Reactors may ask in vain, but let nothing pass that the home refuses.
+                    prop_assert!(!passed || outcome == Ok(IoGrant::Open));
                     let access = union(&known.opens).0;
                     let expected = match kind {
                         _ if known.stateid.is_none() => Err(StateError::BadStateid),
