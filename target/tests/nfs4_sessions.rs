@@ -38,11 +38,11 @@ fn servers() -> (SessionBench, Clock, (SessionBench, HomeOutbox)) {
         reactors: 2,
         ..StateConfig::default()
     });
-    let published = (home.sessions(), home.published());
+    let views = home.views();
     let serve = |link| {
         let identity = ServerIdentity([9; 16]);
         let lease = Duration::from_secs(90);
-        let state = ClientState::new(link, published.clone(), identity, lease, vec![1, 2]);
+        let state = ClientState::new(link, views.clone(), identity, lease, vec![1, 2]);
         Bench4::over([rules("/export")], Rc::new(state))
     };
     let times = || (epoch, clock.clone());

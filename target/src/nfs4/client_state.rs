@@ -2,7 +2,6 @@
 //! `state`.
 
 use std::hash::Hasher;
-use std::sync::Arc;
 use std::time::Duration;
 
 use millrace_store::Caller;
@@ -24,9 +23,9 @@ use super::seam::{
     OpenRequest, SequenceOutcome, StateIdUse, StateSeam,
 };
 use crate::state::{
-    ChannelLimits, ClientId, FileKey, HomeLink, IoKind, PublishedStates, RequestFingerprint,
-    SessionBegin, SessionClaim, SessionConditions, SessionDirectory, SessionId, SessionRequest,
-    ShareMode, StateError, StateHome, Stateid,
+    ChannelLimits, ClientId, FileKey, HomeLink, IoKind, RequestFingerprint, SessionBegin,
+    SessionClaim, SessionConditions, SessionId, SessionRequest, ShareMode, StateError, StateHome,
+    StateViews, Stateid,
 };
 
 /// Bytes of the arguments that distinguish a retry from another request: SEQUENCE and the bytes
@@ -45,8 +44,7 @@ pub struct ServerIdentity(pub [u8; 16]);
 #[derive(Debug)]
 pub struct ClientState {
     link: HomeLink,
-    sessions: Arc<SessionDirectory>,
-    published: Arc<PublishedStates>,
+    views: StateViews,
     identity: ServerIdentity,
     lease: Duration,
     minor_versions: Vec<u32>,
@@ -70,15 +68,14 @@ impl ClientState {
     #[must_use]
     pub fn new(
         link: HomeLink,
-        (sessions, published): (Arc<SessionDirectory>, Arc<PublishedStates>),
+        views: StateViews,
         identity: ServerIdentity,
         lease: Duration,
         minor_versions: Vec<u32>,
     ) -> Self {
         Self {
             link,
-            sessions,
-            published,
+            views,
             identity,
             lease,
             minor_versions,
@@ -119,7 +116,7 @@ impl StateSeam for ClientState {
         arguments: &SequenceOperation,
         shape: &CompoundShape<'_>,
     ) -> SequenceOutcome<ClientRequest> {
-        let found = self.sessions.find(SessionId(arguments.session));
+        let found = self.views.sessions.find(SessionId(arguments.session));
         let session = match found {
             Ok(session) => session,
             Err(error) => return SequenceOutcome::Refuse(status(&error)),
@@ -276,7 +273,7 @@ impl StateSeam for ClientState {
         _: &CallOrigin<'_>,
         arguments: &ConnectionBinding,
     ) -> OperationOutcome<ConnectionBinding> {
-        let found = self.sessions.find(SessionId(arguments.session));
+        let found = self.views.sessions.find(SessionId(arguments.session));
         found.map_err(|error| status(&error))?;
         // Any connection carries requests; none carries callbacks.
         match arguments.direction {
@@ -456,7 +453,11 @@ impl StateSeam for ClientState {
             StateIdUse::Resize => IoKind::SetSize,
             StateIdUse::SetAttributes => return Ok(()),
         };
-        if self.published.allows(client, &file, &state, kind.access()) {
+        if self
+            .views
+            .stateids
+            .allows(client, &file, &state, kind.access())
+        {
             return Ok(());
         }
         let check = move |home: &mut StateHome, now| {

@@ -14,8 +14,7 @@ use millrace_reactor::{Clock, ReactorHandle, SendError};
 use super::worker::ReactorMessage;
 use crate::nfs4::{ClientState, ServerIdentity};
 use crate::state::{
-    HomeAnswer, HomeLink, HomeOutbox, HomeRequest, PublishedStates, SessionDirectory, StateConfig,
-    StateHome,
+    HomeAnswer, HomeLink, HomeOutbox, HomeRequest, StateConfig, StateHome, StateViews,
 };
 
 /// The reactor that keeps the state.
@@ -32,7 +31,7 @@ pub struct SharedClientState {
     minor_versions: Vec<u32>,
     epoch: Instant,
     /// Set by the first reactor, which is built before the others.
-    published: Arc<OnceLock<(Arc<SessionDirectory>, Arc<PublishedStates>)>>,
+    views: Arc<OnceLock<StateViews>>,
 }
 
 impl SharedClientState {
@@ -56,7 +55,7 @@ impl SharedClientState {
             identity: ServerIdentity(identity),
             minor_versions: settings.minor_versions.clone(),
             epoch: Instant::now(),
-            published: Arc::default(),
+            views: Arc::default(),
         })
     }
 
@@ -67,13 +66,13 @@ impl SharedClientState {
         let outbox = HomeOutbox::default();
         let link = if reactor == HOME {
             let home = StateHome::new(self.config.clone());
-            let _ = self.published.set((home.sessions(), home.published()));
+            let _ = self.views.set(home.views());
             HomeLink::here(Rc::new(RefCell::new(home)), reactor, times)
         } else {
             HomeLink::elsewhere(Rc::clone(&outbox), reactor, times)
         };
-        let published = self.published.get().cloned();
-        let published = published.expect("the first reactor is built first");
+        let views = self.views.get().cloned();
+        let views = views.expect("the first reactor is built first");
         let (identity, lease) = (self.identity.clone(), self.config.lease);
         let post = HomePost {
             outbox,
@@ -82,7 +81,7 @@ impl SharedClientState {
         };
         let versions = self.minor_versions.clone();
         (
-            ClientState::new(link, published, identity, lease, versions),
+            ClientState::new(link, views, identity, lease, versions),
             post,
         )
     }

@@ -123,6 +123,15 @@ pub enum StateEvent {
     },
 }
 
+/// The parts of the state that all reactors read without asking its home.
+#[derive(Clone, Debug)]
+pub struct StateViews {
+    /// The sessions.
+    pub sessions: Arc<SessionDirectory>,
+    /// What stateids allow.
+    pub stateids: Arc<PublishedStates>,
+}
+
 /// The owner of clients, sessions, opens and locks.
 ///
 /// It lives on one reactor, and others send it messages. Every operation takes the monotonic time
@@ -188,10 +197,13 @@ impl StateHome {
         self.sessions.clone()
     }
 
-    /// What stateids allow, for all reactors.
+    /// What all reactors read without asking.
     #[must_use]
-    pub fn published(&self) -> Arc<PublishedStates> {
-        self.states.published()
+    pub fn views(&self) -> StateViews {
+        StateViews {
+            sessions: self.sessions(),
+            stateids: self.states.published(),
+        }
     }
 
     /// The oldest event that was not taken yet. To be called after each operation, until there is

@@ -37,7 +37,7 @@ pub use clients::{ClientId, ExchangeOutcome};
 pub use create_session::{SessionGrant, SessionRequest};
 pub use error::StateError;
 pub use files::FileKey;
-pub use home::{StateConfig, StateEvent, StateHome};
+pub use home::{StateConfig, StateEvent, StateHome, StateViews};
 pub use lease::LeaseCells;
 pub use link::{HomeAnswer, HomeLink, HomeOutbox, HomeRequest};
 pub use locks::{LockHolder, LockRequest};

@@ -80,11 +80,14 @@ fn grant(sequence: u32, access: ShareMode) -> u64 {
     u64::from(access.bits()) << 32 | u64::from(sequence)
 }
 
+/// A piece of the table, once there is state in it.
+type PublishedPiece = OnceLock<Box<[PublishedState<AtomicU64>]>>;
+
 /// What stateids allow, for all reactors. Written by the home only.
 #[derive(Debug)]
 pub struct PublishedStates {
     key: [u8; 16],
-    pieces: Box<[OnceLock<Box<[PublishedState<AtomicU64>]>>]>,
+    pieces: Box<[PublishedPiece]>,
 }
 
 impl PublishedStates {

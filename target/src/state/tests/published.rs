@@ -5,8 +5,8 @@ use super::*;
 impl TestBed {
     /// Whether reactors let this pass without asking the home.
     fn allows(&self, client: &TestClient, key: FileKey, stateid: Stateid, kind: IoKind) -> bool {
-        let published = self.home.published();
-        published.allows(client.id, &key, &stateid, kind.access())
+        let stateids = self.home.views().stateids;
+        stateids.allows(client.id, &key, &stateid, kind.access())
     }
 
     /// Whether reading and writing pass.

@@ -109,8 +109,8 @@ proptest! {
                     *known = ModelOpens::default();
                 }
                 ShareStep::Io(kind) => {
-                    let published = bed.home.published();
-                    let passed = published.allows(client.id, &key, &latest, kind.access());
+                    let stateids = bed.home.views().stateids;
+                    let passed = stateids.allows(client.id, &key, &latest, kind.access());
                     let outcome = bed.io(client, key, latest, kind);
                     // Reactors may ask in vain, but let nothing pass that the home refuses.
                     prop_assert!(!passed || outcome == Ok(IoGrant::Open));
