@@ -269,7 +269,7 @@ fn repeated_calls_are_the_bytes_of_encoded_ones_and_allocate_nothing() {
         count: 65_536,
     };
     let call = Call::nfs3(0, Procedure::Read, read(7), 0);
-    let template = bench.connection.template(&call, Some(36));
+    let template = bench.connection.template(&call, &[36]);
     let template = template.expect("encodes");
     for offset in 0..40 {
         if offset == 20 {
@@ -279,7 +279,7 @@ fn repeated_calls_are_the_bytes_of_encoded_ones_and_allocate_nothing() {
         let sinks = [&memory[..]];
         let repetition = Repetition {
             token: 1,
-            argument: offset,
+            arguments: [offset, 0],
             data: Data::None,
             sinks: &sinks,
         };
@@ -301,7 +301,7 @@ fn repeated_calls_are_the_bytes_of_encoded_ones_and_allocate_nothing() {
         assert_ne!(repeated[..tail], encoded[..tail], "other XIDs");
     }
     assert_eq!(COUNT.get(), 0, "allocations in 40 calls");
-    let past = bench.connection.template(&call, Some(41));
+    let past = bench.connection.template(&call, &[41]);
     assert_eq!(past.err(), Some(SubmitError::Data), "past the arguments");
 }
 

@@ -34,6 +34,10 @@ OPERATIONS = {
     "write-4KiB": (("--op", "write", "--size", "4KiB", "--depth", "64"), 3200),
     "write-4KiB-inline": (
         ("--op", "write", "--size", "4KiB", "--depth", "64", "--inline", "8KiB"), 3200),
+    "getattr-nfs4": (("--op", "getattr", "--depth", "64", "--nfs", "4.2"), 3200),
+    "read-4KiB-nfs4": (("--op", "read", "--size", "4KiB", "--depth", "64", "--nfs", "4.2"), 3200),
+    "write-4KiB-nfs4": (
+        ("--op", "write", "--size", "4KiB", "--depth", "64", "--nfs", "4.2"), 3200),
     "read-1MiB": (("--op", "read", "--size", "1MiB", "--depth", "4"), 320),
     "write-1MiB": (("--op", "write", "--size", "1MiB", "--depth", "4"), 320),
 }
@@ -45,6 +49,7 @@ fabric: [{{ provider: iwarp, listen: "127.0.0.1:{rdma}" }}]
 rpcrdma: {{ inline: 8KiB }}
 rpc: {{ listen: "127.0.0.1:{rpc}" }}
 exports: [{{ path: /scratch, store: {{ kind: memory, size: 128MiB }} }}]
+nfs4: {{ minor_versions: [2] }}
 admin: {{ listen: "127.0.0.1:{admin}" }}
 log: warn
 """

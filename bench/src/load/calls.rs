@@ -11,11 +11,12 @@ use millrace_wire::nfs3::{
 };
 use millrace_wire::xdr::Bulk;
 
+use super::compounds;
 use super::workload::Workload;
 use crate::requester::{Call, CallTemplate, Completion, Connection, Reply};
 
 /// Bytes of a reply up to its procedure's status, and of attributes (RFC 1813 section 2.6).
-const REPLY_HEADER: usize = 28;
+pub(super) const REPLY_HEADER: usize = 28;
 const ATTRIBUTES: usize = 84;
 
 /// Such a reply's words from behind its XID on if all went well: message type REPLY, reply status,
@@ -34,14 +35,16 @@ pub(super) struct LoadSlot {
     pub(super) procedure: Procedure,
     /// All of its reply is decoded.
     pub(super) verify: bool,
+    /// Its calls are COMPOUNDs of NFS version 4.
+    pub(super) compounds: bool,
 }
 
 /// The calls of a load, encoded once.
 pub(super) struct Templates {
-    read: CallTemplate,
-    write: CallTemplate,
-    getattr: CallTemplate,
-    lookup: CallTemplate,
+    pub(super) read: CallTemplate,
+    pub(super) write: CallTemplate,
+    pub(super) getattr: CallTemplate,
+    pub(super) lookup: CallTemplate,
 }
 
 impl Templates {
@@ -73,10 +76,10 @@ impl Templates {
             Call::nfs3(0, Procedure::Lookup, name, 0),
         );
         Ok(Self {
-            read: connection.template(&read, Some(offset))?,
-            write: connection.template(&write, Some(offset))?,
-            getattr: connection.template(&getattr, None)?,
-            lookup: connection.template(&lookup, None)?,
+            read: connection.template(&read, &[offset])?,
+            write: connection.template(&write, &[offset])?,
+            getattr: connection.template(&getattr, &[])?,
+            lookup: connection.template(&lookup, &[])?,
         })
     }
 
@@ -103,13 +106,14 @@ pub(super) struct Finished {
 pub(super) fn judge(lane: usize, places: &[LoadSlot], completion: &Completion<'_>) -> Finished {
     let place = completion.token as usize;
     let outcome = match (&completion.result, places.get(place)) {
-        (Ok(reply), Some(at)) if !at.verify && did_all(at.procedure, reply, at.memory.len()) => {
+        (Ok(reply), Some(at)) if !at.verify && is_done(at, reply) => {
             let moved = match at.procedure {
                 Procedure::Getattr | Procedure::Lookup => 0,
                 _ => at.memory.len() as u32,
             };
             Ok((moved, true))
         }
+        (Ok(reply), Some(at)) if at.compounds => compounds::read(at, reply),
         (Ok(reply), Some(at)) => match at.procedure {
             Procedure::Write => match reply.results::<WriteResults>() {
                 Ok(Ok(done)) => Ok((done.count, done.count as usize == at.memory.len())),
@@ -145,11 +149,24 @@ pub(super) fn judge(lane: usize, places: &[LoadSlot], completion: &Completion<'_
     }
 }
 
+fn is_done(at: &LoadSlot, reply: &Reply<'_>) -> bool {
+    if at.compounds {
+        compounds::did_all(at.procedure, reply, at.memory.len())
+    } else {
+        did_all(at.procedure, reply, at.memory.len())
+    }
+}
+
+/// Whether all statuses of a reply up to that of its results tell success.
+pub(super) fn succeeded(message: &[u8]) -> bool {
+    message.get(4..REPLY_HEADER) == Some(&SUCCESS[..])
+}
+
 /// Whether a reply tells by its statuses and its lengths that all was done. If not it has to be
 /// decoded, as failures, short counts and inline data are.
 fn did_all(procedure: Procedure, reply: &Reply<'_>, size: usize) -> bool {
     let message = reply.message;
-    if message.get(4..REPLY_HEADER) != Some(&SUCCESS[..]) {
+    if !succeeded(message) {
         return false;
     }
     match procedure {

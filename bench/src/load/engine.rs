@@ -11,10 +11,11 @@ use millrace_reactor::fabric::{Event, Provider};
 use millrace_wire::nfs3::{CreateHow, FileHandle, NameInDirectory, Procedure, SetAttributes};
 
 use super::calls::{Finished, LoadSlot, Templates, judge};
+use super::compounds::{self, LaneSession};
 use super::cpu::{ServerCpu, Stopwatch};
 use super::pattern::Pattern;
 use super::report::{BusySeconds, Measurement};
-use super::workload::{Operation, Until, Workload};
+use super::workload::{NfsVersion, Operation, Until, Workload};
 use crate::client::{Client, pool, spoken};
 use crate::requester::session::{CopyOptions, Transfer};
 use crate::requester::{Connection, Data, Repetition, RequesterState, Session};
@@ -36,6 +37,8 @@ struct Lane {
     pattern: Pattern,
     places: Vec<LoadSlot>,
     templates: Option<Templates>,
+    /// The session and the open file in it, with NFS version 4.
+    session: Option<LaneSession>,
     next: u64,
     random: u64,
 }
@@ -88,6 +91,20 @@ impl Engine {
         depth: usize,
         file_size: usize,
     ) -> Result<Self> {
+        Self::speaking(client, NfsVersion::Three, connections, depth, file_size)
+    }
+
+    /// The same with loads of a version of NFS. Version 3 makes and removes the files in any case.
+    ///
+    /// # Errors
+    /// The same, and if the server does not serve the version, or grants no such depth.
+    pub fn speaking(
+        client: &Client,
+        nfs: NfsVersion,
+        connections: usize,
+        depth: usize,
+        file_size: usize,
+    ) -> Result<Self> {
         // Receives and messages are small; data of the largest size for each place, up to a bound
         // at which places of small size are still plenty.
         let data = (connections * depth * (1 << 20)).min(256 << 20);
@@ -108,7 +125,7 @@ impl Engine {
             settled: false,
             spins: false,
         };
-        engine.prepare_files(connections, depth)?;
+        engine.prepare_files(nfs, connections, depth)?;
         Ok(engine)
     }
 
@@ -116,7 +133,7 @@ impl Engine {
         self.client.session(&self.pool, self.client.settings(32))
     }
 
-    fn prepare_files(&mut self, connections: usize, depth: usize) -> Result<()> {
+    fn prepare_files(&mut self, nfs: NfsVersion, connections: usize, depth: usize) -> Result<()> {
         let mut session = self.session()?;
         self.transfer = Some(session.transfer(self.root)?);
         let address = self.client.target()?;
@@ -140,6 +157,13 @@ impl Engine {
             session
                 .copy_in(file, &mut source, CopyOptions::default())
                 .context("cannot write the file to work on")?;
+            let opened = match nfs.minor_version() {
+                Some(minor) => {
+                    let path = (self.client.place.export.as_str(), name.as_str());
+                    Some(LaneSession::open(&mut session, minor, depth, path)?)
+                }
+                None => None,
+            };
             let now = Instant::now();
             let settings = self.client.settings(depth);
             let connection =
@@ -151,6 +175,7 @@ impl Engine {
                 pattern,
                 places: Vec::new(),
                 templates: None,
+                session: opened,
                 next: 0,
                 random: 0x2545_f491_4f6c_dd1d ^ (number as u64 + 1),
             });
@@ -207,7 +232,10 @@ impl Engine {
     /// If the server does not do it.
     pub fn finish(mut self) -> Result<()> {
         let mut session = self.session()?;
-        for lane in &self.lanes {
+        for lane in &mut self.lanes {
+            if let Some(opened) = lane.session.take() {
+                opened.end(&mut session)?;
+            }
             session.remove(self.root, lane.name.as_bytes())?;
         }
         session.close();
@@ -419,7 +447,12 @@ impl Engine {
                 directory: self.root,
                 name: lane.name.as_bytes(),
             };
-            lane.templates = Some(Templates::new(&lane.connection, lane.file, name, workload)?);
+            lane.templates = Some(match &lane.session {
+                None => Templates::new(&lane.connection, lane.file, name, workload)?,
+                Some(session) => {
+                    compounds::templates(&lane.connection, session, &lane.name, workload)?
+                }
+            });
             lane.next = 0;
             for _ in 0..workload.depth {
                 let class = Class::for_size(workload.size).context("--size is too large")?;
@@ -433,6 +466,7 @@ impl Engine {
                     offset: 0,
                     procedure: Procedure::Null,
                     verify: workload.verify,
+                    compounds: lane.session.is_some(),
                 });
             }
         }
@@ -449,9 +483,10 @@ impl Engine {
         let templates = lane.templates.as_ref().context("no load is prepared")?;
         let place = &mut lane.places[at];
         place.begun = now;
+        let sequence = lane.session.as_mut().map(|session| session.next(at));
         let mut repetition = Repetition {
             token,
-            argument: 0,
+            arguments: [sequence.unwrap_or(0), 0],
             data: Data::None,
             sinks: &[],
         };
@@ -474,7 +509,7 @@ impl Engine {
             (lane.next - 1) % blocks
         };
         place.offset = block * workload.size as u64;
-        repetition.argument = place.offset;
+        repetition.arguments[usize::from(sequence.is_some())] = place.offset;
         let writing = match workload.operation {
             Operation::Write => true,
             Operation::Mixed => (lane.random >> 40) % 10 < 3,

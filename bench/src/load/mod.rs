@@ -1,6 +1,7 @@
 //! Load on a running server, and its cost.
 
 mod calls;
+mod compounds;
 mod cpu;
 mod engine;
 mod pattern;
@@ -13,7 +14,7 @@ pub use engine::{Engine, Progress};
 pub use pattern::Pattern;
 pub use report::{BusySeconds, Limit, Measurement, table};
 pub use tcp::TcpLoad;
-pub use workload::{Operation, Until, Workload};
+pub use workload::{NfsVersion, Operation, Until, Workload};
 
 use std::time::Duration;
 
@@ -45,6 +46,8 @@ Examples:
     millrace-bench run --preset tour --versions 1,2
   Large reads as read-chunk replies, from a server in classic mode:
     millrace-bench run --op read --size 1MiB --depth 8 --classic
+  The same calls in NFS version 4.2, if the server serves it (nfs4.minor_versions):
+    millrace-bench run --preset tour --nfs 4.2
   With the server's processor time per operation, from its metrics:
     millrace-bench run --op getattr --admin 127.0.0.1:9620
 ")]
@@ -55,6 +58,12 @@ pub struct Run {
     /// The operation.
     #[arg(long, value_enum, default_value = "read")]
     op: Operation,
+
+    /// The version of NFS. In version 4 a call is a COMPOUND as Linux sends it, by a session with a
+    /// slot for each call in flight; WRITE brings attributes, as in version 3. The files are made by
+    /// version 3.
+    #[arg(long, value_enum, value_name = "VERSION", default_value = "3")]
+    nfs: NfsVersion,
 
     /// Bytes of one READ or WRITE, at most 1 MiB.
     #[arg(long, value_name = "BYTES", default_value = "4KiB", value_parser = units::size)]
@@ -148,8 +157,9 @@ impl Run {
             pin(core)?;
         }
         let depth = workloads.iter().map(|workload| workload.depth).max();
-        let mut engine = Engine::new(
+        let mut engine = Engine::speaking(
             &self.client,
+            self.nfs,
             self.connections,
             depth.unwrap_or(1),
             self.file_size,

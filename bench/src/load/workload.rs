@@ -31,6 +31,33 @@ impl Operation {
     }
 }
 
+/// The version of NFS that a load calls.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum NfsVersion {
+    /// Version 3.
+    #[default]
+    #[value(name = "3")]
+    Three,
+    /// Version 4, minor version 1.
+    #[value(name = "4.1")]
+    FourOne,
+    /// Version 4, minor version 2.
+    #[value(name = "4.2")]
+    FourTwo,
+}
+
+impl NfsVersion {
+    /// The minor version of version 4.
+    #[must_use]
+    pub const fn minor_version(self) -> Option<u32> {
+        match self {
+            Self::Three => None,
+            Self::FourOne => Some(1),
+            Self::FourTwo => Some(2),
+        }
+    }
+}
+
 /// When to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Until {

@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use arrayvec::ArrayVec;
 use millrace_mempool::{Buffer, Class, Slice};
 use millrace_wire::rpc::{CallHeader, Credential, OpaqueAuth};
 use millrace_wire::xdr::{self, Encode, Encoder, Taken, pad};
@@ -25,16 +26,16 @@ struct Encoded {
     taken: Option<Taken>,
 }
 
-/// A call that is made many times: encoded once, and repeated with other data and another value
-/// of one 64-bit argument, such as an offset.
+/// A call that is made many times: encoded once, and repeated with other data and other values of
+/// up to two 64-bit arguments, such as an offset.
 #[derive(Clone, Debug)]
 pub struct CallTemplate {
     message: Vec<u8>,
     header: usize,
     taken: Option<Taken>,
     largest_reply: usize,
-    /// The position of the argument.
-    argument: Option<usize>,
+    /// The positions of the arguments.
+    arguments: ArrayVec<usize, 2>,
 }
 
 /// What differs from call to call of a template.
@@ -42,8 +43,8 @@ pub struct CallTemplate {
 pub struct Repetition<'a> {
     /// The caller's own word.
     pub token: u64,
-    /// Value of the argument, if the template has one.
-    pub argument: u64,
+    /// Values of the arguments, as many as the template has.
+    pub arguments: [u64; 2],
     /// As [`Call::data`]; none where the template's call has none.
     pub data: Data<'a>,
     /// As [`Call::sinks`].
@@ -65,22 +66,22 @@ impl Connection {
         let encoded = self.encode(call, xid)?;
         let repetition = Repetition {
             token: call.token,
-            argument: 0,
+            arguments: [0; 2],
             data: call.data,
             sinks: call.sinks,
         };
         self.enqueue(index, xid, encoded, call.largest_reply, &repetition, now)
     }
 
-    /// Encodes a call for [`repeat`](Self::repeat). `argument` is the position of the argument that
-    /// differs, in bytes from the first of the arguments.
+    /// Encodes a call for [`repeat`](Self::repeat). `arguments` are the positions of the arguments
+    /// that differ, at most two, in bytes from the first of all arguments.
     ///
     /// # Errors
     /// As [`submit`](Self::submit).
     pub fn template<A: Encode>(
         &self,
         call: &Call<'_, A>,
-        argument: Option<usize>,
+        arguments: &[usize],
     ) -> Result<CallTemplate, SubmitError> {
         let Encoded {
             buffer,
@@ -88,8 +89,8 @@ impl Connection {
             header,
             taken,
         } = self.encode(call, 0)?;
-        let argument = argument.map(|at| header + at);
-        if argument.is_some_and(|at| at + 8 > length) {
+        let arguments: ArrayVec<usize, 2> = arguments.iter().map(|at| header + at).collect();
+        if arguments.iter().any(|at| at + 8 > length) {
             return Err(SubmitError::Data);
         }
         Ok(CallTemplate {
@@ -97,7 +98,7 @@ impl Connection {
             header,
             taken,
             largest_reply: call.largest_reply,
-            argument,
+            arguments,
         })
     }
 
@@ -119,8 +120,8 @@ impl Connection {
         message[..length].copy_from_slice(&template.message);
         message[length..].fill(0);
         message[..4].copy_from_slice(&xid.to_be_bytes());
-        if let Some(at) = template.argument {
-            message[at..at + 8].copy_from_slice(&repetition.argument.to_be_bytes());
+        for (&at, argument) in template.arguments.iter().zip(repetition.arguments) {
+            message[at..at + 8].copy_from_slice(&argument.to_be_bytes());
         }
         let encoded = Encoded {
             buffer,

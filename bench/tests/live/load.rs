@@ -9,7 +9,7 @@ use millrace_admin::config::{
     Access, ByteSize, ClientLimits, Config, CrcPolicy, Fabric, PollMode, Squash, Switch, WindowEnd,
 };
 use millrace_bench::client::{Client, ServerAddress};
-use millrace_bench::load::{Engine, Operation, ServerCpu, Until, Workload};
+use millrace_bench::load::{Engine, NfsVersion, Operation, ServerCpu, Until, Workload};
 
 use super::running::{Running, export};
 
@@ -74,16 +74,67 @@ fn change(config: &mut Config, number: usize) {
     }
 }
 
-#[test]
-fn hundreds_of_changes_under_load_lose_no_call_and_no_byte() {
-    let running = Running::start("flow: { credits: 32 }");
+fn client(running: &Running) -> Client {
     let line =
         ProgramArguments::parse_from(["test", "--uid", "1000", "--gid", "1000", "--settle", "0s"]);
     let place = ServerAddress::of(running.fabric(0), running.rpc(), "/scratch");
-    let client = Client {
+    Client {
         place,
         ..line.client
-    };
+    }
+}
+
+#[test]
+fn loads_of_version_4_move_and_verify_data_on_several_connections() {
+    let running = Running::start("nfs4: { minor_versions: [1, 2] }");
+    let client = client(&running);
+    for nfs in [NfsVersion::FourOne, NfsVersion::FourTwo] {
+        let mut engine = Engine::speaking(&client, nfs, 2, 16, 4 << 20).expect("connects");
+        for (operation, size, verify) in [
+            (Operation::Read, 4096, true),
+            (Operation::Write, 64 << 10, true),
+            (Operation::Mixed, 16 << 10, true),
+            (Operation::Read, 512, true),
+            (Operation::Write, 512, true),
+            (Operation::Lookup, 0, true),
+            (Operation::Lookup, 0, false),
+            (Operation::Getattr, 0, true),
+            (Operation::Getattr, 0, false),
+            (Operation::Read, 4096, false),
+            (Operation::Write, 4096, false),
+        ] {
+            let workload = Workload {
+                verify,
+                random: true,
+                until: Until::Count(200),
+                ..Workload::new(operation, size, 16, Duration::ZERO)
+            };
+            let measured = engine
+                .run(&workload, &ServerCpu::default(), &mut |_| {})
+                .expect("every call succeeds");
+            let (done, wrong) = (measured.operations, measured.mismatches);
+            assert_eq!((done, wrong), (200, 0), "{}", workload.name());
+        }
+        engine.finish().expect("ends in order");
+    }
+}
+
+#[test]
+fn a_load_of_version_4_says_what_the_server_does_not_serve() {
+    let running = Running::start("nfs4: { minor_versions: [1] }");
+    let client = client(&running);
+    let two = Engine::speaking(&client, NfsVersion::FourTwo, 1, 1, 1 << 20);
+    let error = format!("{:#}", two.err().expect("not served"));
+    assert!(error.contains("NFS4ERR_MINOR_VERS_MISMATCH"), "{error}");
+    let deep = Engine::speaking(&client, NfsVersion::FourOne, 1, 1000, 1 << 20);
+    let error = format!("{:#}", deep.err().expect("too deep"));
+    assert!(error.contains("--depth: the server grants"), "{error}");
+}
+
+#[test]
+fn hundreds_of_changes_under_load_lose_no_call_and_no_byte() {
+    let running = Running::start("flow: { credits: 32 }");
+    let client = client(&running);
     let over = AtomicBool::new(false);
     let made = AtomicUsize::new(0);
     std::thread::scope(|scope| {

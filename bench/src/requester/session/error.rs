@@ -1,6 +1,7 @@
 //! What can go wrong in a session.
 
 use millrace_wire::nfs3::{Procedure, Status};
+use millrace_wire::nfs4::OperationStatus;
 use millrace_wire::{mount, xdr};
 
 use crate::requester::call::{CallError, RpcError, SubmitError};
@@ -12,6 +13,12 @@ pub enum Error {
     /// The server's own answer.
     #[error("{}: {} ({})", .0.name(), .1.name(), .1.text())]
     Nfs(Procedure, Status),
+    /// An operation of COMPOUND failed.
+    #[error("{}: {} ({})", .0, .1.name(), .1.text())]
+    Nfs4(&'static str, OperationStatus),
+    /// A COMPOUND has results of other operations than it had.
+    #[error("COMPOUND: results of other operations than were asked for")]
+    OtherResults,
     /// MOUNT was refused.
     #[error("MNT: {} ({})", .0.name(), .0.text())]
     Mount(mount::Status),

@@ -1,5 +1,6 @@
 //! Blocking use of a connection: one call after the other, or whole files.
 
+mod compound;
 mod copy;
 mod error;
 mod mount;
@@ -20,6 +21,7 @@ use super::call::{Call, CallError, Completion, Reply, Sink, SubmitError};
 use super::connection::{Connection, RequesterState};
 use super::settings::Settings;
 
+pub use compound::{ClientSession, OpenedFile, compound, compound_results};
 pub use copy::CopyOptions;
 pub use error::Error;
 pub use mount::{mount, unmount};
