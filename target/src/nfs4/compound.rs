@@ -250,9 +250,8 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
         call: &mut ProgramCall<'_, B>,
     ) -> Result<(), Unserved> {
         let bytes = match operation {
-            Operation::Read(read) => read.count,
+            Operation::Read(read) | Operation::ReadPlus(read) => read.count,
             Operation::Write(write) => write.data.length,
-            Operation::ReadPlus(read) => read.count,
             Operation::Copy(copy) => u32::try_from(copy.count).unwrap_or(u32::MAX),
             _ => {
                 self.is_admitted = true;
