@@ -405,9 +405,11 @@ fn v4_attr_26_access_tells_what_it_knows_and_grants() {
         }
     };
     let write = access_bits::MODIFY | access_bits::EXTEND;
-    assert_eq!(ask(&file), (0x3f, access_bits::READ | write));
+    let reads = access_bits::READ | access_bits::XATTR_READ | access_bits::XATTR_LIST;
+    let changes = write | access_bits::XATTR_WRITE;
+    assert_eq!(ask(&file), (0x1ff, reads | changes));
     bench.user.set(Some((7, 7)));
-    assert_eq!(ask(&file), (0x3f, access_bits::READ));
+    assert_eq!(ask(&file), (0x1ff, reads));
     let folder = access_bits::READ | access_bits::LOOKUP;
     assert_eq!(ask(&bench.walk("/")), (0x3f, folder));
     let read_only = Bench4::with([Rules {

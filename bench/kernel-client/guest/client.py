@@ -14,12 +14,16 @@ import cases_mount
 import cases_names
 import cases_programs
 import cases_unaligned
+import cases_version2
 import harness
 import kernel
 from control import Control
 
 # The order in which they run: those that change the mount come last.
-MODULES = (cases_data, cases_unaligned, cases_names, cases_programs, cases_mount, cases_fabric)
+MODULES = (
+    cases_data, cases_unaligned, cases_version2, cases_names, cases_programs, cases_mount,
+    cases_fabric,
+)
 
 
 def chosen(parameters):

@@ -140,16 +140,33 @@ pub(super) fn readable(minor_version: u32) -> Bitmap {
     if minor_version < Number::ChangeType.minor_version() {
         return READABLE;
     }
-    let [one, two, three] = READABLE.words();
-    let [first, second, third] = READABLE_2.words();
-    Bitmap::from_words([one | first, two | second, three | third])
+    union(&READABLE, &READABLE_2)
 }
 
 /// All that a client may ask for or set.
 fn supported(minor_version: u32) -> Bitmap {
-    let [one, two, three] = readable(minor_version).words();
-    let [first, second, third] = SETTABLE.words();
-    Bitmap::from_words([one | first, two | second, three | third])
+    union(&readable(minor_version), &SETTABLE)
+}
+
+/// What of [`readable`] and of minor version 2 only some file systems have.
+fn of_file_system(minor_version: u32, properties: &Properties) -> Bitmap {
+    match properties.clone_block {
+        Some(_) if minor_version >= 2 => Bitmap::of(&[Number::CloneBlockSize]),
+        _ => Bitmap::EMPTY,
+    }
+}
+
+fn union(one: &Bitmap, other: &Bitmap) -> Bitmap {
+    let (one, other) = (one.words(), other.words());
+    Bitmap::from_words(std::array::from_fn(|word| one[word] | other[word]))
+}
+
+/// Attributes that can be read in a minor version from a file system.
+pub(super) fn readable_of(minor_version: u32, properties: &Properties) -> Bitmap {
+    union(
+        &readable(minor_version),
+        &of_file_system(minor_version, properties),
+    )
 }
 
 /// Checks what GETATTR, READDIR, VERIFY and NVERIFY ask for.
@@ -162,12 +179,12 @@ pub(super) fn check_wanted(wanted: &Bitmap) -> Result<(), OperationStatus> {
 }
 
 /// Checks what VERIFY and NVERIFY compare.
-pub(super) fn check_compared(mask: &Bitmap, minor_version: u32) -> Result<(), OperationStatus> {
+pub(super) fn check_compared(mask: &Bitmap, readable: &Bitmap) -> Result<(), OperationStatus> {
     check_wanted(mask)?;
     if mask.has(Number::ReadError) {
         return Err(OperationStatus::Invalid);
     }
-    if !mask.without(&readable(minor_version)).is_empty() {
+    if !mask.without(readable).is_empty() {
         return Err(OperationStatus::AttributeNotSupported);
     }
     Ok(())
@@ -224,7 +241,8 @@ impl AttributeSource for ObjectAttributes {
         let count = |of: fn(&Statistics) -> u64| common.statistics.as_ref().map_or(0, of);
         Some(match number {
             Number::SupportedAttributes => {
-                Attribute::SupportedAttributes(supported(common.minor_version))
+                let own = of_file_system(common.minor_version, &common.properties);
+                Attribute::SupportedAttributes(union(&supported(common.minor_version), &own))
             }
             Number::Type => Attribute::Type(object_type(stored.kind)),
             Number::HandleExpiry => Attribute::HandleExpiry(handle_expiry::PERSISTENT),
@@ -278,10 +296,18 @@ impl AttributeSource for ObjectAttributes {
             Number::ExclusiveCreateAttributes => Attribute::ExclusiveCreateAttributes(EXCLUSIVE),
             Number::CharacterSets => Attribute::CharacterSets(ANY_BYTES),
             Number::ChangeType if common.minor_version >= 2 => {
-                // Stores make it of the time of the last change.
-                Attribute::ChangeType(change_type::TIME_METADATA)
+                // Others make it of the time of the last change.
+                Attribute::ChangeType(match common.properties.counts_changes {
+                    true => change_type::MONOTONIC,
+                    false => change_type::TIME_METADATA,
+                })
             }
-            Number::XattrSupport if common.minor_version >= 2 => Attribute::XattrSupport(false),
+            Number::CloneBlockSize if common.minor_version >= 2 => {
+                Attribute::CloneBlockSize(common.properties.clone_block?)
+            }
+            Number::XattrSupport if common.minor_version >= 2 => {
+                Attribute::XattrSupport(common.properties.xattrs)
+            }
             _ => return None,
         })
     }

@@ -250,8 +250,9 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
         call: &mut ProgramCall<'_, B>,
     ) -> Result<(), Unserved> {
         let bytes = match operation {
-            Operation::Read(read) => read.count,
+            Operation::Read(read) | Operation::ReadPlus(read) => read.count,
             Operation::Write(write) => write.data.length,
+            Operation::Copy(copy) => u32::try_from(copy.count).unwrap_or(u32::MAX),
             _ => {
                 self.is_admitted = true;
                 0
@@ -358,6 +359,11 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
                 }
                 if let Some(status) =
                     Box::pin(self.perform_on_names(operation, number, reply)).await
+                {
+                    return Ok(status);
+                }
+                if let Some(status) =
+                    Box::pin(self.perform_in_version_2(operation, number, reply)).await
                 {
                     return Ok(status);
                 }

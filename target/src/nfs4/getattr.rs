@@ -8,7 +8,7 @@ use millrace_wire::nfs4::{
 use millrace_wire::xdr::{Encode, Encoder};
 
 use super::attributes::{
-    FileSystemAttributes, OF_SPACE, ObjectAttributes, check_compared, check_wanted, readable,
+    FileSystemAttributes, OF_SPACE, ObjectAttributes, check_compared, check_wanted, readable_of,
 };
 use super::compound::CompoundRun;
 use super::export_tree::{FolderIndex, ROOT, pseudo_export};
@@ -31,6 +31,17 @@ const RIGHTS: u32 = access_bits::READ
     | access_bits::EXTEND
     | access_bits::DELETE
     | access_bits::EXECUTE;
+
+/// Those that minor version 2 has beside (RFC 8276 section 8.5).
+const XATTR_RIGHTS: u32 =
+    access_bits::XATTR_READ | access_bits::XATTR_WRITE | access_bits::XATTR_LIST;
+
+/// Rights on extended attributes, and those on the object that they come with.
+const IMPLIED: [(u32, u32); 3] = [
+    (access_bits::XATTR_READ, access_bits::READ),
+    (access_bits::XATTR_WRITE, access_bits::MODIFY),
+    (access_bits::XATTR_LIST, access_bits::READ),
+];
 
 /// Bytes of all attributes that are served, at most.
 const ALL_BYTES: usize = 1024;
@@ -152,6 +163,9 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
             links_max: u32::MAX,
             size_max: i64::MAX as u64,
             file_system: 0,
+            clone_block: None,
+            xattrs: false,
+            counts_changes: false,
         };
         let mut found = ObjectAttributes::new(self.common(file_system, properties, None), stored);
         found.handle = Some(self.handle(&FilePosition::Folder(folder)));
@@ -176,13 +190,13 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
         given: &WireAttributes<'_>,
         shall_differ: bool,
     ) -> Result<(), OperationStatus> {
-        check_compared(&given.mask, self.origin.minor_version)?;
+        check_wanted(&given.mask)?;
         let found = self.attributes(self.position()?, &given.mask).await?;
+        let readable = readable_of(self.origin.minor_version, &found.common.properties);
+        check_compared(&given.mask, &readable)?;
         let mut bytes = [0; ALL_BYTES];
         let mut out = Encoder::new(&mut bytes);
-        let mask = given
-            .mask
-            .intersection(&readable(self.origin.minor_version));
+        let mask = given.mask.intersection(&readable);
         let encoded = encode_attributes(&mut out, mask, &found);
         encoded.map_err(|_| OperationStatus::ServerFault)?;
         let mut own = millrace_wire::xdr::Decoder::new(out.written());
@@ -197,11 +211,15 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
 
     /// ACCESS.
     pub async fn access(&self, asked: u32) -> OperationOutcome<AccessReply> {
-        let supported = asked & RIGHTS;
+        let known = match self.origin.minor_version {
+            2.. => RIGHTS | XATTR_RIGHTS,
+            _ => RIGHTS,
+        };
+        let mut supported = asked & known;
         let object = match self.position()? {
             FilePosition::Folder(_) => {
                 return Ok(AccessReply {
-                    supported,
+                    supported: supported & RIGHTS,
                     access: supported & (access_bits::READ | access_bits::LOOKUP),
                 });
             }
@@ -209,20 +227,32 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
                 self.in_export(position, OperationStatus::Invalid)?
             }
         };
+        if !object.export.store.properties().xattrs {
+            supported &= !XATTR_RIGHTS;
+        }
         let mut wanted = supported;
         if object.export.rules.read_only {
-            wanted &= !(access_bits::MODIFY | access_bits::EXTEND | access_bits::DELETE);
+            wanted &= !(access_bits::MODIFY
+                | access_bits::EXTEND
+                | access_bits::DELETE
+                | access_bits::XATTR_WRITE);
         }
-        // The numbers of rights are those of version 3.
+        // The numbers of rights are those of version 3. Those on extended attributes follow others.
+        let implied = IMPLIED.iter().filter(|(right, _)| wanted & right != 0);
+        let asked = implied.fold(wanted & RIGHTS, |asked, (_, by)| asked | by);
         let store = self.store(object, StoreClass::Metadata);
         let granted = store
-            .access(&object.caller, object.handle, AccessMask(wanted))
+            .access(&object.caller, object.handle, AccessMask(asked))
             .await;
         match granted {
-            Ok((granted, _)) => Ok(AccessReply {
-                supported,
-                access: granted.0 & wanted,
-            }),
+            Ok((AccessMask(granted), _)) => {
+                let implied = IMPLIED.iter().filter(|(_, by)| granted & by != 0);
+                let all = implied.fold(granted, |all, (right, _)| all | right);
+                Ok(AccessReply {
+                    supported,
+                    access: all & wanted,
+                })
+            }
             Err(error) => Err(status::status(error)),
         }
     }

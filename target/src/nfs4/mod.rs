@@ -12,6 +12,7 @@
 //! | `lookup`, `directory`, `change` | names |
 //! | `attributes`, `getattr`, `set` | attributes |
 //! | `data`, `open` | contents of files |
+//! | `version2`, `copy`, `read_plus`, `xattrs` | what minor version 2 adds |
 //!
 //! Opens and sessions live behind [`StateSeam`], files in stores, so that nothing here outlives a
 //! COMPOUND.
@@ -23,6 +24,7 @@ mod client_locks;
 mod client_opens;
 mod client_state;
 mod compound;
+mod copy;
 mod data;
 mod decimal;
 mod directory;
@@ -33,6 +35,7 @@ mod names;
 mod open;
 mod position;
 mod program;
+mod read_plus;
 mod reply;
 mod rules;
 mod seam;
@@ -41,6 +44,8 @@ mod session;
 mod set;
 mod status;
 mod table;
+mod version2;
+mod xattrs;
 
 pub use client_state::{ClientRequest, ClientState, ServerIdentity};
 pub use program::{Nfs4, Nfs4Counters};

@@ -28,6 +28,8 @@ pub(super) fn status(error: StoreError) -> OperationStatus {
         StoreError::BadCookie => OperationStatus::BadCookie,
         StoreError::NotSupported => OperationStatus::NotSupported,
         StoreError::ReadOnly => OperationStatus::ReadOnly,
+        StoreError::NoXattr => OperationStatus::NoExtendedAttribute,
+        StoreError::XattrTooLong => OperationStatus::ExtendedAttributeTooBig,
         StoreError::NoDevice => OperationStatus::NoDeviceOrAddress,
         _ => OperationStatus::ServerFault,
     }

@@ -9,6 +9,7 @@ use std::time::Instant;
 use millrace_admin::config::{self, Config, ConfigProblem, KeyPath};
 use millrace_mempool::{ArenaError, HugepagePolicy, Pool, PoolConfig, Registry};
 use millrace_reactor::{Clock, Context, ReactorConfig, ReactorHandle, SpawnError, Watchdog};
+use millrace_store::Time;
 use millrace_store::any::{AnyStore, AnyVolume};
 use millrace_store::posix::helpers;
 
@@ -156,6 +157,8 @@ struct WorkerPlan {
     config: Arc<Config>,
     registry: Registry,
     exports: Vec<(Rules, AnyVolume)>,
+    /// When the table of exports was made: clients see the same time on all reactors.
+    made: Time,
     key: [u8; 16],
     replay: ReplayCache,
     /// The journal writers of the reactors, by index, until taken.
@@ -211,6 +214,7 @@ pub fn start(config: Arc<Config>, progress: &StartProgress) -> Result<Service, S
     let client_state = client_state(&config, cores.len()).map_err(StartError::State)?;
     let plan = WorkerPlan {
         exports: stores(&config, &registry, progress)?,
+        made: Time::now(),
         key,
         replay: replay.cache,
         journals: Arc::new(Mutex::new(replay.writers.into_iter().map(Some).collect())),
@@ -428,7 +432,7 @@ fn shared(plan: &WorkerPlan, context: &Context) -> Result<BuiltShared, BuildErro
     let clock = Clock::new(Instant::now());
     let room = ReactorStores::new(&pool, &clock, context.alarm());
     let stores = room.stores(&plan.exports, None);
-    let exports = Exports::new(stores.map_err(BuildError::Engine)?)?;
+    let exports = Exports::new(stores.map_err(BuildError::Engine)?)?.made_at(plan.made);
     room.serve(&exports);
     let key = HandleKey::new(&plan.key);
     let settings = terms::settings(config);

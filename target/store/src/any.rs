@@ -12,10 +12,11 @@ use crate::posix::PosixStore;
 use crate::posix::engine::Engine;
 use crate::posix::volume::Volume;
 use crate::{
-    AccessMask, Attributes, Caller, ClientKey, CookieVerifier, CreateHow, DirectoryEntry,
-    DirectoryOutcome, FileData, Handle, Linked, Modified, Namespace, Properties, ReadOutcome,
-    Renamed, Result, SetAttributes, SpecialKind, Stability, StagedWrite, Statistics, Store,
-    StoreError, Time, WriteVerifier, Written,
+    AccessMask, Attributes, Caller, ClientKey, CookieVerifier, CopiedRange, CreateHow,
+    DirectoryEntry, DirectoryOutcome, ExtendedAttributes, FileData, FileRanges, FoundRange, Handle,
+    Linked, Modified, Namespace, Properties, RangeContent, ReadOutcome, Renamed, Result,
+    SetAttributes, SetXattrHow, SpecialKind, Stability, StagedWrite, Statistics, Store, StoreError,
+    Time, UsageAdvice, WriteVerifier, Written,
 };
 
 /// What an export serves from, whichever kind. Clones share it, also between threads.
@@ -107,6 +108,16 @@ impl Namespace for AnyStore {
     forward_namespace!(namespace);
 }
 
+/// Calls the store that there is, with a future of its own size.
+macro_rules! apart {
+    ($any:ident.$operation:ident($($argument:ident),*)) => {
+        match $any {
+            AnyStore::Memory(store) => Box::pin(store.$operation($($argument),*)).await,
+            AnyStore::Posix(store) => Box::pin(store.$operation($($argument),*)).await,
+        }
+    };
+}
+
 /// Calls the store that there is, with the reservation that it knows.
 macro_rules! file_data {
     ($any:ident.stage_write($($argument:ident),*)) => {
@@ -147,6 +158,14 @@ impl FileData for AnyStore {
     type Reservation = Reservation;
 
     forward_file_data!(file_data);
+}
+
+impl FileRanges for AnyStore {
+    forward_file_ranges!(apart);
+}
+
+impl ExtendedAttributes for AnyStore {
+    forward_extended_attributes!(apart);
 }
 
 impl Store for AnyStore {

@@ -9,7 +9,9 @@
 //! | --- | --- |
 //! | [`Namespace`] | names and attributes |
 //! | [`FileData`] | contents of files |
-//! | [`Store`] | both, and the constants of a store |
+//! | [`FileRanges`] | their space, holes and copies |
+//! | [`ExtendedAttributes`] | extended attributes |
+//! | [`Store`] | all, and the constants of a store |
 
 #[macro_use]
 mod parts;
@@ -19,7 +21,7 @@ pub mod memory;
 pub mod posix;
 pub mod types;
 
-pub use parts::{FileData, Namespace};
+pub use parts::*;
 pub use types::*;
 
 // Tests in here share supports with those outside.
@@ -29,9 +31,10 @@ extern crate self as millrace_store;
 /// The operations that an export needs, with the semantics of RFC 1813 section 3.3.
 ///
 /// Each operation checks the permissions of its `caller` ([`Caller::SUPERUSER`] passes all) and is
-/// atomic against other operations on the same tree. Futures of in-memory stores are ready at
-/// once; others wait on the reactor's own ring and never block it.
-pub trait Store: Namespace + FileData + Clone + 'static {
+/// atomic against other operations on the same tree, but for long copies. Futures of in-memory
+/// stores are ready at once, except where they let other tasks run during much work; others wait
+/// on the reactor's own ring and never block it.
+pub trait Store: Namespace + FileData + FileRanges + ExtendedAttributes + Clone + 'static {
     /// The same store for the operations of one client, if clients take turns in waiting for scarce
     /// resources of the store. `None` if operations never wait: then this store serves all clients.
     fn for_client(&self, client: ClientKey) -> Option<Self> {

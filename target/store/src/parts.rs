@@ -47,6 +47,14 @@ macro_rules! part {
     };
 }
 
+#[macro_use]
+mod ranges;
+#[macro_use]
+mod xattrs;
+
+pub use ranges::*;
+pub use xattrs::*;
+
 part! { $
 /// Names and attributes.
 pub trait Namespace, forwarded by forward_namespace, with {} {

@@ -427,6 +427,14 @@ pub struct Properties {
     pub size_max: u64,
     /// Number of the file system.
     pub file_system: u64,
+    /// Unit of [`FileRanges::clone_range`](crate::FileRanges::clone_range) in bytes; `None` if
+    /// nothing can be cloned.
+    pub clone_block: Option<u32>,
+    /// Whether objects have extended attributes.
+    pub xattrs: bool,
+    /// Whether [`Attributes::change`] counts by itself, so that it rises with each change whatever
+    /// the clock does.
+    pub counts_changes: bool,
 }
 
 /// Why an operation failed; the names follow RFC 1813 section 2.6.
@@ -496,6 +504,12 @@ pub enum StoreError {
     /// Nothing is behind a device node.
     #[error("no such device")]
     NoDevice,
+    /// No extended attribute of this name.
+    #[error("no such extended attribute")]
+    NoXattr,
+    /// The value of an extended attribute is too long.
+    #[error("the value is too long")]
+    XattrTooLong,
     /// Cannot be served now; try again.
     #[error("busy, try again later")]
     Delay,

@@ -9,10 +9,12 @@ use std::rc::Rc;
 use millrace_mempool::Slice;
 use millrace_store::memory::MemoryStore;
 use millrace_store::{
-    AccessMask, Attributes, Caller, CookieVerifier, CreateHow, DirectoryEntry, DirectoryOutcome,
-    FileData, Handle, Linked, Modified, Namespace, Properties, ReadOutcome, Renamed, Result,
-    SetAttributes, SpecialKind, Stability, StagedWrite, Statistics, Store, Time, WriteVerifier,
-    Written, forward_file_data, forward_namespace,
+    AccessMask, Attributes, Caller, CookieVerifier, CopiedRange, CreateHow, DirectoryEntry,
+    DirectoryOutcome, ExtendedAttributes, FileData, FileRanges, FoundRange, Handle, Linked,
+    Modified, Namespace, Properties, RangeContent, ReadOutcome, Renamed, Result, SetAttributes,
+    SetXattrHow, SpecialKind, Stability, StagedWrite, Statistics, Store, Time, UsageAdvice,
+    WriteVerifier, Written, forward_extended_attributes, forward_file_data, forward_file_ranges,
+    forward_namespace,
 };
 
 /// Where calls that change names or attributes end.
@@ -103,6 +105,14 @@ impl FileData for Lasting {
     type Reservation = <MemoryStore as FileData>::Reservation;
 
     forward_file_data!(file_data);
+}
+
+impl FileRanges for Lasting {
+    forward_file_ranges!(file_data);
+}
+
+impl ExtendedAttributes for Lasting {
+    forward_extended_attributes!(file_data);
 }
 
 impl Store for Lasting {

@@ -17,7 +17,9 @@ use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::pin;
-use std::task::{Context, Poll, Waker};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Instant;
 
 use millrace::call::{
@@ -94,11 +96,27 @@ pub fn service_with(
     )
 }
 
-/// A call's future that is ready at once, as all are over a memory store.
+/// A call's future that waits for nobody, as all over a memory store.
 pub fn ready<T>(future: impl Future<Output = T>) -> T {
-    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(value) => value,
-        Poll::Pending => panic!("the future waits"),
+    let woken = Arc::new(Woken::default());
+    let waker = Waker::from(Arc::clone(&woken));
+    let mut future = pin!(future);
+    loop {
+        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(value) => return value,
+            Poll::Pending if woken.0.swap(false, SeqCst) => {}
+            Poll::Pending => panic!("the future waits"),
+        }
+    }
+}
+
+/// Whether a future that gave up its turn wants another one.
+#[derive(Default)]
+struct Woken(AtomicBool);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, SeqCst);
     }
 }
 

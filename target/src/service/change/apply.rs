@@ -9,6 +9,7 @@ use millrace_admin::config::{Config, Rpcbind};
 use millrace_admin::control::{Applied, ApplyError};
 use millrace_admin::status::ReactorOutcome;
 use millrace_mempool::UnusedArena;
+use millrace_store::Time;
 use tracing_subscriber::EnvFilter;
 
 use super::exports::{self, ExportVolumes};
@@ -105,6 +106,7 @@ impl ServiceControl {
             listeners: new,
             rpc,
             exports: (next.exports != before.config.exports).then(|| exports.clone()),
+            made: Time::now(),
             devices: self.devices.get().cloned(),
             decision: OnceLock::new(),
         });

@@ -169,7 +169,8 @@ where
     let mut prepared = PreparedParts::default();
     if let Some(exports) = &change.exports {
         let shared = parts.responder.shared();
-        prepared.exports = Some(shared.programs.prepare_exports(exports, parts.room)?);
+        let table = shared.programs.prepare_exports(exports, parts.room)?;
+        prepared.exports = Some(table.made_at(change.made));
     }
     let provider_core = plan::ProviderCore {
         index: reactor,

@@ -9,6 +9,7 @@ use crossbeam_channel::{Receiver, Sender};
 use millrace_admin::config::{self, Access, Config, Cores};
 use millrace_admin::control::Control;
 use millrace_reactor::{ReactorHandle, allowed_cores};
+use millrace_store::Time;
 use millrace_wire::mount;
 use millrace_wire::rpc::{CallHeader, Credential, OpaqueAuth, RecordMark};
 use millrace_wire::xdr::{Encode, Encoder};
@@ -73,6 +74,7 @@ fn no_change() -> Change {
         listeners: Vec::new(),
         rpc: None,
         exports: None,
+        made: Time::now(),
         devices: None,
         decision: OnceLock::new(),
     }
@@ -312,6 +314,7 @@ fn exports_that_a_reactor_cannot_serve_are_no_part_of_a_change() {
         listeners: Vec::new(),
         rpc: None,
         exports: Some([served, served].concat()),
+        made: Time::now(),
         devices: None,
         decision: OnceLock::new(),
     });

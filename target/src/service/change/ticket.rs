@@ -8,6 +8,7 @@ use millrace_admin::config::{self, ConfigProblem};
 use millrace_mempool::UnusedArena;
 use millrace_reactor::PollMode;
 use millrace_reactor::fabric::QueuePairLimits;
+use millrace_store::Time;
 
 use super::exports::ExportVolumes;
 use crate::rdma::{FabricId, Settings};
@@ -23,6 +24,8 @@ pub struct Change {
     pub rpc: Option<SocketAddr>,
     /// The exports, if they change.
     pub exports: Option<ExportVolumes>,
+    /// When it was made: clients see the same time on all reactors.
+    pub made: Time,
     /// The devices for listeners.
     pub devices: Option<Devices>,
     /// The decision, once all reactors have answered or one has not.

@@ -12,6 +12,7 @@ use super::directory::Directory;
 use super::lock;
 use super::map::ExtentMap;
 use super::symlink::LinkText;
+use super::xattrs::XattrSet;
 use crate::{Attributes, Consistency, Handle, Kind, Result, SpecialKind, StoreError};
 
 /// An object as the table finds it: half as long as it is to others.
@@ -53,6 +54,8 @@ impl From<Handle> for InodeHandle {
 pub(super) struct Inode {
     pub handle: InodeHandle,
     pub attributes: AttributeCell,
+    /// Extended attributes; few objects have some.
+    pub xattrs: Mutex<Option<Box<XattrSet>>>,
     pub body: Body,
 }
 

@@ -176,25 +176,41 @@ impl ExtentMap {
         size: u64,
         last: Option<Extent>,
     ) -> (u64, Discarded) {
+        self.cut(space, size..u64::MAX, last)
+    }
+
+    /// Releases every extent in a range, which begins and ends between extents. Returns the number
+    /// of bytes released.
+    pub fn punch(&self, space: &Arc<Space>, start: u64, end: u64) -> (u64, Discarded) {
+        self.cut(space, start..end, None)
+    }
+
+    fn cut(&self, space: &Arc<Space>, gone: Range<u64>, last: Option<Extent>) -> (u64, Discarded) {
         let Some(old) = self.0.load_full() else {
             debug_assert!(last.is_none());
             return (0, Discarded { _map: None });
         };
+        let is_whole = gone == (0..u64::MAX);
+        let keeps = |from: u64, to: u64| gone.start > from || gone.end < to;
+        let (keeps_head, keeps_tiers) = (
+            keeps(PAGE as u64, BLOCK as u64),
+            keeps(BLOCK as u64, u64::MAX),
+        );
         let mut cut = Cut {
             space,
-            size,
+            gone,
             last,
             freed: 0,
         };
         let map = Map::new(space);
         cut.extents(&old.first, Some(&map.first), 0, PAGE);
         if let Some(head) = old.head.get() {
-            let kept = (size > PAGE as u64)
-                .then(|| &**map.head.get_or_init(|| Box::new(ExtentCells::new(space))));
+            let kept =
+                keeps_head.then(|| &**map.head.get_or_init(|| Box::new(ExtentCells::new(space))));
             cut.extents(head, kept, 0, PAGE);
         }
         if let Some(tiers) = old.tiers.get() {
-            let kept = if size > BLOCK as u64 {
+            let kept = if keeps_tiers {
                 &map.tiers.get_or_init(Box::default)[..]
             } else {
                 &[]
@@ -212,7 +228,7 @@ impl ExtentMap {
         }
         debug_assert!(cut.last.is_none(), "there was an extent to replace");
         drop(old);
-        let old = self.0.swap((size > 0).then(|| Arc::new(map)));
+        let old = self.0.swap((!is_whole).then(|| Arc::new(map)));
         (cut.freed, Discarded { _map: old })
     }
 }
@@ -232,6 +248,40 @@ impl View {
     /// while the caller has the file's attributes locked.
     pub fn get(&self, offset: u64) -> Option<Extent> {
         Extent::from_raw(self.cell(offset)?.load(Acquire))
+    }
+
+    /// The first byte from `offset` on that is in an extent, or in none.
+    pub fn next(&self, offset: u64, is_data: bool) -> Option<u64> {
+        let Some(map) = self.0.as_deref() else {
+            return (!is_data).then_some(offset);
+        };
+        if offset < BLOCK as u64 {
+            let mut pages = offset as usize / PAGE..PAGES_PER_BLOCK;
+            let found = pages.find(|page| self.get((page * PAGE) as u64).is_some() == is_data);
+            if let Some(page) = found {
+                return Some(offset.max((page * PAGE) as u64));
+            }
+        }
+        // Counted in blocks behind the small extents.
+        let mut block = (offset.max(BLOCK as u64) / BLOCK as u64) - 1;
+        let mut first = 0;
+        for level in 0..TIERS {
+            let count = blocks(level);
+            if block < first + count {
+                let from = block - first;
+                let node = map.tiers.get().and_then(|tiers| tiers[level].get());
+                let found = match node {
+                    Some(node) => node.next(level, from, is_data),
+                    None => (!is_data).then_some(from),
+                };
+                if let Some(found) = found {
+                    return Some(offset.max((first + found + 1).saturating_mul(BLOCK as u64)));
+                }
+                block = first + count;
+            }
+            first += count;
+        }
+        None
     }
 
     /// The cell of the extent that holds the byte at `offset`.
@@ -264,6 +314,42 @@ impl Node {
         })
     }
 
+    /// Whether it has no extents. Tables have no empty ones below.
+    fn is_empty(&self) -> bool {
+        match self {
+            Self::Extents(extents) => extents.extents().next().is_none(),
+            Self::Tables(tables) => tables.iter().all(|table| table.get().is_none()),
+        }
+    }
+
+    /// The first block from `from` on, counted here, that has an extent or has none.
+    fn next(&self, level: usize, from: u64, is_data: bool) -> Option<u64> {
+        match self {
+            Self::Extents(extents) => {
+                let cells = extents.cells.iter().enumerate().skip(from as usize);
+                let mut found = cells.filter(|(_, cell)| (cell.load(Acquire) != 0) == is_data);
+                found.next().map(|(index, _)| index as u64)
+            }
+            Self::Tables(tables) => {
+                let below = blocks(level - 1);
+                let mut from = from;
+                for (index, table) in tables.iter().enumerate().skip((from / below) as usize) {
+                    let base = index as u64 * below;
+                    let inner = from.saturating_sub(base);
+                    let found = match table.get() {
+                        Some(node) => node.next(level - 1, inner, is_data),
+                        None => (!is_data).then_some(inner),
+                    };
+                    if let Some(found) = found {
+                        return Some(base + found);
+                    }
+                    from = base + below;
+                }
+                None
+            }
+        }
+    }
+
     /// Bytes of all extents below.
     fn bytes(&self) -> u64 {
         match self {
@@ -280,8 +366,9 @@ impl Node {
 /// Carries over to a new map what stays of an old one.
 struct Cut<'a> {
     space: &'a Arc<Space>,
-    size: u64,
-    /// Takes the place of the extent in which the file ends.
+    /// The range of the file whose extents are released.
+    gone: Range<u64>,
+    /// Takes the place of the extent in which the file ends, where the range begins.
     last: Option<Extent>,
     freed: u64,
 }
@@ -300,12 +387,12 @@ impl Cut<'_> {
                 continue;
             };
             let base = base.saturating_add((step * index) as u64);
-            let kept = new.filter(|_| base < self.size);
+            let kept = new.filter(|_| !self.gone.contains(&base));
             let Some(new) = kept else {
                 self.freed += step as u64;
                 continue;
             };
-            let ends_here = base.saturating_add(step as u64) > self.size;
+            let ends_here = base.saturating_add(step as u64) > self.gone.start;
             let carried = self.last.take_if(|_| ends_here).unwrap_or_else(|| {
                 self.space.retain(extent);
                 extent
@@ -318,11 +405,12 @@ impl Cut<'_> {
         let Some(node) = old.get() else {
             return;
         };
-        if base >= self.size {
+        let end = base.saturating_add(reach(level));
+        if base >= self.gone.start && end <= self.gone.end {
             self.freed += node.bytes();
             return;
         }
-        if base.saturating_add(reach(level)) <= self.size {
+        if end <= self.gone.start || base >= self.gone.end {
             new.get_or_init(|| node.clone());
             return;
         }
@@ -330,7 +418,7 @@ impl Cut<'_> {
         match (&**node, &*copy) {
             (Node::Extents(old), Node::Extents(new)) => self.extents(old, Some(new), base, BLOCK),
             (Node::Tables(old), Node::Tables(new)) => {
-                let step = reach(level) / FANOUT as u64;
+                let step = reach(level - 1);
                 let bases = (0..).map(|index| base.saturating_add(step.saturating_mul(index)));
                 for ((old, new), base) in old.iter().zip(new.iter()).zip(bases) {
                     self.nodes(old, new, level - 1, base);
@@ -338,7 +426,10 @@ impl Cut<'_> {
             }
             _ => unreachable!("nodes of one level are of one kind"),
         }
-        new.get_or_init(|| copy);
+        // Tables of holes would take memory that nobody is charged for.
+        if !copy.is_empty() {
+            new.get_or_init(|| copy);
+        }
     }
 }
 

@@ -11,7 +11,9 @@
 //! | `space`, `extent`, `free`, `scattered` | registered memory: free memory and reference counts |
 //! | `map` | the extents of a file, by offset |
 //! | `data` | reading, writing, resizing |
+//! | `ranges`, `turn` | space and holes of files |
 //! | `attributes`, `set`, `permission` | attributes, their changes, and permissions |
+//! | `xattrs` | extended attributes |
 //! | `inode`, `tree` | objects and handles |
 //! | `directory`, `namespace`, `rename` | names |
 //! | `ancestry` | parents of directories, and depth |
@@ -34,12 +36,15 @@ mod lend;
 mod map;
 mod namespace;
 mod permission;
+mod ranges;
 mod rename;
 mod scattered;
 mod set;
 mod space;
 mod symlink;
 mod tree;
+mod turn;
+mod xattrs;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -50,10 +55,11 @@ use self::space::Space;
 pub use self::space::mapped_bytes;
 use self::tree::{ROOT, Tree};
 use crate::{
-    AccessMask, Attributes, Caller, CookieVerifier, CreateHow, DirectoryEntry, DirectoryOutcome,
-    FileData, Handle, Linked, Modified, Namespace, Properties, ReadOutcome, Renamed, Result,
-    SetAttributes, SpecialKind, Stability, StagedWrite, Statistics, Store, Time, WriteVerifier,
-    Written,
+    AccessMask, Attributes, Caller, CookieVerifier, CopiedRange, CreateHow, DirectoryEntry,
+    DirectoryOutcome, ExtendedAttributes, FileData, FileRanges, FoundRange, Handle, Linked,
+    Modified, Namespace, Properties, RangeContent, ReadOutcome, Renamed, Result, SetAttributes,
+    SetXattrHow, SpecialKind, Stability, StagedWrite, Statistics, Store, Time, UsageAdvice,
+    WriteVerifier, Written,
 };
 
 /// Longest name in a directory, in bytes.
@@ -215,6 +221,16 @@ macro_rules! tree {
     };
 }
 
+/// The same, for a store of which one operation goes on in steps.
+macro_rules! ranges {
+    ($store:ident.allocate($($argument:ident),*)) => {
+        $store.tree.allocate($($argument),*).await
+    };
+    ($store:ident.$operation:ident($($argument:ident),*)) => {
+        $store.tree.$operation($($argument),*)
+    };
+}
+
 impl Namespace for MemoryStore {
     forward_namespace!(tree);
 }
@@ -223,6 +239,14 @@ impl FileData for MemoryStore {
     type Reservation = Option<Box<data::Reservation>>;
 
     forward_file_data!(tree);
+}
+
+impl FileRanges for MemoryStore {
+    forward_file_ranges!(ranges);
+}
+
+impl ExtendedAttributes for MemoryStore {
+    forward_extended_attributes!(tree);
 }
 
 impl Store for MemoryStore {

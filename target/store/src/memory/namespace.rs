@@ -1,6 +1,6 @@
 //! Names: finding, making, linking, removing and listing them.
 
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use arrayvec::ArrayVec;
 
@@ -266,6 +266,7 @@ impl Tree {
         let inode = Inode {
             handle,
             attributes,
+            xattrs: Mutex::default(),
             body,
         };
         let shown = inode.show(&stored);

@@ -139,7 +139,8 @@ impl Space {
         }
     }
 
-    fn unreserve(&self, bytes: u64) {
+    /// Takes back a [`Space::reserve`].
+    pub fn unreserve(&self, bytes: u64) {
         self.used.fetch_sub(bytes, AcqRel);
     }
 

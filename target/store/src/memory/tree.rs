@@ -2,7 +2,7 @@
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, RwLock};
+use std::sync::{Arc, Mutex, RwLock};
 
 use millrace_mempool::{ArenaError, Registry};
 
@@ -68,6 +68,7 @@ impl Tree {
                 changed: now,
                 revision: 0,
             }),
+            xattrs: Mutex::default(),
             body: Body::Directory(Box::new(DirectoryBody::new(ROOT))),
         };
         let (charged, number) = (tree.table.charge(), tree.table.take_number());
@@ -166,6 +167,9 @@ impl Tree {
             links_max: LINKS_MAX,
             size_max: SIZE_MAX,
             file_system: self.file_system,
+            clone_block: None,
+            xattrs: true,
+            counts_changes: true,
         }
     }
 }

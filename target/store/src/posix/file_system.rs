@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{FsWord, Mode, OFlags};
 use rustix::io::Errno;
 
+use super::descriptor::proc_path;
 use super::mounts::mount_of;
 use super::sys::handles;
 use crate::Properties;
@@ -79,8 +80,29 @@ impl FileSystem {
                 _ => i64::MAX as u64,
             },
             file_system: 0,
+            clone_block: clone_block(&self.mount, space.f_bsize),
+            xattrs: has_xattrs(self.mount.as_fd()),
+            counts_changes: false,
         })
     }
+}
+
+/// The unit of shared storage, if files below a directory can share it: tried on two files without
+/// a name.
+fn clone_block(directory: &OwnedFd, block: u64) -> Option<u32> {
+    let open = || {
+        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+        rustix::fs::openat(directory, c".", flags, Mode::RUSR | Mode::WUSR)
+    };
+    let (one, other) = (open().ok()?, open().ok()?);
+    rustix::fs::ioctl_ficlone(one, other).ok()?;
+    u32::try_from(block).ok()
+}
+
+/// Whether objects have extended attributes of users.
+fn has_xattrs(directory: BorrowedFd<'_>) -> bool {
+    let asked = rustix::fs::getxattr(proc_path(directory), c"user.millrace", &mut [0; 1][..]);
+    !matches!(asked, Err(Errno::OPNOTSUPP))
 }
 
 /// A directory opened for reading if permitted: only then it can be used to open handles.

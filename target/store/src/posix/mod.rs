@@ -9,10 +9,10 @@
 //! | `view` | the context of operations: one reactor's part of a volume, for one client |
 //! | `objects`, `object`, `shared_file`, `lru` | the objects that a reactor keeps open |
 //! | `identity`, `groups`, `membership`, `helpers` | identities and threads of operations that may block |
-//! | `lookup`, `namespace`, `listing`, `setattr` | operations that find, change or list names and attributes |
+//! | `lookup`, `namespace`, `listing`, `setattr`, `xattrs` | operations that find, change or list names and attributes |
 //! | `client_queues`, `client_waiters` | queues served client by client in turn |
 //! | `engine`, `hold` | reads and writes of file data: one ring per reactor |
-//! | `data` | READ, WRITE and COMMIT: direct or through the page cache, and their durability |
+//! | `data` | READ, WRITE and COMMIT: direct or through the page cache, and their durability; space and copies of ranges |
 //! | `volume_info` | information for operators |
 //! | `errors` | translation of the kernel's errors |
 //! | `sys` | system calls without a safe wrapper in a library, with all `unsafe` |
@@ -51,6 +51,7 @@ mod sys;
 mod view;
 pub mod volume;
 pub mod volume_info;
+mod xattrs;
 
 #[cfg(test)]
 mod durability_tests;
@@ -73,10 +74,11 @@ use self::objects::Objects;
 use self::view::{ClientView, ReactorView};
 use self::volume::Volume;
 use crate::{
-    AccessMask, Attributes, Caller, ClientKey, CookieVerifier, CreateHow, DirectoryEntry,
-    DirectoryOutcome, FileData, Handle, Linked, Modified, Namespace, Properties, ReadOutcome,
-    Renamed, Result, SetAttributes, SpecialKind, Stability, StagedWrite, Statistics, Store, Time,
-    WriteVerifier, Written,
+    AccessMask, Attributes, Caller, ClientKey, CookieVerifier, CopiedRange, CreateHow,
+    DirectoryEntry, DirectoryOutcome, ExtendedAttributes, FileData, FileRanges, FoundRange, Handle,
+    Linked, Modified, Namespace, Properties, RangeContent, ReadOutcome, Renamed, Result,
+    SetAttributes, SetXattrHow, SpecialKind, Stability, StagedWrite, Statistics, Store, Time,
+    UsageAdvice, WriteVerifier, Written,
 };
 
 /// One reactor's view of a [`Volume`]. Clones share it.
@@ -148,6 +150,14 @@ impl FileData for PosixStore {
     type Reservation = data::write::Reservation;
 
     forward_file_data!(view);
+}
+
+impl FileRanges for PosixStore {
+    forward_file_ranges!(view);
+}
+
+impl ExtendedAttributes for PosixStore {
+    forward_extended_attributes!(view);
 }
 
 impl Store for PosixStore {

@@ -6,6 +6,8 @@
 pub mod model;
 pub mod namespace;
 pub mod permission;
+pub mod ranges;
+pub mod xattrs;
 
 macro_rules! tests_of {
     ($with:path, $suite:ident, $($name:ident),+ $(,)?) => {
@@ -60,4 +62,35 @@ macro_rules! permission_tests {
     };
 }
 
-pub(crate) use {namespace_tests, permission_tests, tests_of};
+macro_rules! range_tests {
+    ($with:path) => {
+        crate::suites::tests_of!(
+            $with,
+            ranges,
+            space_is_allocated_and_the_file_grows,
+            what_cannot_be_allocated_changes_nothing,
+            holes_read_as_zeros_and_release_space,
+            lent_memory_stays_as_it_is,
+            data_and_holes_are_found,
+            ranges_share_storage_where_the_store_can,
+            ranges_are_copied_where_the_store_can,
+            advice_is_no_error,
+        );
+    };
+}
+
+macro_rules! xattr_tests {
+    ($with:path) => {
+        crate::suites::tests_of!(
+            $with,
+            xattrs,
+            extended_attributes_are_kept,
+            changes_of_extended_attributes_are_changes,
+            bounds_of_extended_attributes,
+            who_may_use_extended_attributes,
+            other_objects_have_none,
+        );
+    };
+}
+
+pub(crate) use {namespace_tests, permission_tests, range_tests, tests_of, xattr_tests};

@@ -2,6 +2,7 @@
 //!
 //! | module | content |
 //! | --- | --- |
+//! | `ranges` | space, holes and copies of ranges |
 //! | `read`, `write`, `commit` | the operations, and `route`: direct or through the page cache |
 //! | `volume_data`, `file_state`, `local` | state of a volume, of a file, and of one reactor |
 //! | `io_mode_lock` | separates direct writes from those through the page cache |
@@ -17,6 +18,7 @@ pub(super) mod file_state;
 mod in_flight;
 mod io_mode_lock;
 pub(super) mod local;
+mod ranges;
 mod read;
 mod route;
 pub(super) mod sync_group;

@@ -4,9 +4,12 @@
 use std::ffi::CStr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-use rustix::fs::{AtFlags, CWD, Dev, FileType, Gid, Mode, OFlags, Timestamps, Uid};
+use rustix::fs::{
+    AtFlags, CWD, Dev, FallocateFlags, FileType, Gid, Mode, OFlags, Timestamps, Uid, XattrFlags,
+};
 use rustix::io::Result;
 
+use super::handles::last_error;
 use crate::posix::descriptor::proc_path;
 
 #[cfg(test)]
@@ -159,6 +162,73 @@ pub fn ftruncate(file: impl AsFd, size: u64) -> Result<()> {
         file,
         RecordedCall::Attributes,
         rustix::fs::ftruncate(file, size)
+    )
+}
+
+/// Takes or releases the space of a range.
+pub fn fallocate(file: &OwnedFd, flags: FallocateFlags, offset: u64, length: u64) -> Result<()> {
+    recorded!(
+        file,
+        RecordedCall::Attributes,
+        rustix::fs::fallocate(file, flags, offset, length)
+    )
+}
+
+/// Makes a range share the storage of another one (`FICLONERANGE`).
+pub fn clone_range(from: (&OwnedFd, u64), to: (&OwnedFd, u64), length: u64) -> Result<()> {
+    let range = libc::file_clone_range {
+        src_fd: from.0.as_raw_fd().into(),
+        src_offset: from.1,
+        src_length: length,
+        dest_offset: to.1,
+    };
+    let call = || {
+        // SAFETY: the kernel reads the structure during the call and keeps no pointer.
+        let done = unsafe { libc::ioctl(to.0.as_raw_fd(), libc::FICLONERANGE, &raw const range) };
+        match done {
+            0 => Ok(()),
+            _ => Err(last_error()),
+        }
+    };
+    recorded!(to.0, RecordedCall::Attributes, call())
+}
+
+/// Copies bytes between files. Returns their number.
+pub fn copy_range(from: (&OwnedFd, u64), to: (&OwnedFd, u64), length: u64) -> Result<u64> {
+    let (mut source, mut sink) = (from.1, to.1);
+    let length = usize::try_from(length).unwrap_or(usize::MAX);
+    let copied = recorded!(
+        to.0,
+        RecordedCall::Write {
+            offset: to.1,
+            length: length as u64,
+            flags: 0
+        },
+        rustix::fs::copy_file_range(from.0, Some(&mut source), to.0, Some(&mut sink), length)
+    );
+    copied.map(|copied| copied as u64)
+}
+
+/// Sets an extended attribute of an object, which may be open as a path only.
+pub fn set_xattr(
+    object: BorrowedFd<'_>,
+    name: &CStr,
+    value: &[u8],
+    flags: XattrFlags,
+) -> Result<()> {
+    recorded!(
+        object,
+        RecordedCall::Attributes,
+        rustix::fs::setxattr(proc_path(object), name, value, flags)
+    )
+}
+
+/// Removes an extended attribute of an object, which may be open as a path only.
+pub fn remove_xattr(object: BorrowedFd<'_>, name: &CStr) -> Result<()> {
+    recorded!(
+        object,
+        RecordedCall::Attributes,
+        rustix::fs::removexattr(proc_path(object), name)
     )
 }
 

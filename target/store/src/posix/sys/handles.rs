@@ -186,7 +186,8 @@ fn is_set(uuid: &[u8; 16]) -> bool {
     *uuid != [0; 16]
 }
 
-fn last_error() -> Errno {
+/// The error of the last call of the C library.
+pub(super) fn last_error() -> Errno {
     let error = std::io::Error::last_os_error();
     Errno::from_io_error(&error).unwrap_or(Errno::IO)
 }

@@ -1,0 +1,165 @@
+//! READ_PLUS (RFC 7862 section 15.10): data and holes. Its data is never in a chunk of its own (RFC
+//! 8267 section 6.1), so it is copied into the message.
+
+use arrayvec::ArrayVec;
+use millrace_store::{RangeContent, Store, StoreError};
+use millrace_wire::nfs4::{OperationNumber, OperationStatus, ReadOperation};
+use millrace_wire::xdr::Encode;
+
+use super::compound::CompoundRun;
+use super::position::gather;
+use super::reply::CompoundReply;
+use super::seam::StateSeam;
+use super::table::BARE;
+use crate::access::ExportedObject;
+use crate::file_data::TRANSFER_MAX;
+use crate::store_times::StoreClass;
+
+/// Most parts of one answer, and most bytes of its data; a client asks for the rest.
+const SEGMENTS_MAX: usize = 16;
+const DATA_MAX: u32 = 256 << 10;
+
+/// Bytes around the data: end of file, count, and for each part its kind, offset and length, with
+/// the round-up of data.
+const AROUND: usize = BARE + 8 + SEGMENTS_MAX * 20;
+
+/// A part of a file.
+struct FilePart {
+    offset: u64,
+    /// Bytes of a hole.
+    hole: u64,
+    data: Vec<u8>,
+}
+
+/// What was found.
+#[derive(Default)]
+struct FileParts {
+    parts: ArrayVec<FilePart, SEGMENTS_MAX>,
+    eof: bool,
+}
+
+impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
+    /// READ_PLUS.
+    pub async fn read_plus(
+        &self,
+        arguments: &ReadOperation,
+        reply: &mut CompoundReply<'_>,
+    ) -> OperationStatus {
+        let number = OperationNumber::ReadPlus.number();
+        let (file, _guard) = match self.begin_range(arguments.state).await {
+            Ok(begun) => begun,
+            Err(status) => return reply.refuse(number, status),
+        };
+        reply
+            .reserve(AROUND + arguments.count.min(DATA_MAX) as usize)
+            .await;
+        let room = reply.room().saturating_sub(AROUND) & !3;
+        let room = u32::try_from(room).unwrap_or(u32::MAX).min(DATA_MAX);
+        if room == 0 && arguments.count > 0 {
+            let status = reply.too_big(AROUND + 4);
+            return reply.refuse(number, status);
+        }
+        let found = match self.find_parts(file, arguments, room).await {
+            Ok(found) => found,
+            Err(error) => {
+                let status = self.range_status(file, error).await;
+                return reply.refuse(number, status);
+            }
+        };
+        reply.inner().account.read += found
+            .parts
+            .iter()
+            .map(|part| part.data.len() as u32)
+            .sum::<u32>();
+        reply.push_with(number, |out| {
+            OperationStatus::Ok.encode(out)?;
+            out.bool(found.eof)?;
+            out.u32(found.parts.len() as u32)?;
+            for part in &found.parts {
+                out.u32(u32::from(part.hole > 0))?;
+                out.u64(part.offset)?;
+                match part.hole {
+                    0 => out.opaque(&part.data)?,
+                    hole => out.u64(hole)?,
+                }
+            }
+            Ok(OperationStatus::Ok)
+        })
+    }
+
+    /// The parts of the range, as many as there is room for.
+    async fn find_parts(
+        &self,
+        file: &ExportedObject<'c, S>,
+        arguments: &ReadOperation,
+        mut room: u32,
+    ) -> Result<FileParts, StoreError> {
+        let mut found = FileParts::default();
+        let count = arguments.count.min(TRANSFER_MAX);
+        let end = arguments.offset.saturating_add(count.into());
+        let mut at = arguments.offset;
+        let mut slices = Vec::new();
+        loop {
+            let is_full = found.parts.is_full() || room == 0;
+            let next = match is_full || at >= end {
+                true => None,
+                false => self.next_content(file, at, RangeContent::Data).await?,
+            };
+            let Some(data) = next else {
+                // Like READ of no bytes, it tells whether the file ends here.
+                let length = 0;
+                let read = self.store(file, StoreClass::Read);
+                let read = read.read(&file.caller, file.handle, at, length, &mut slices);
+                found.eof = read.await?.end_of_file;
+                return Ok(found);
+            };
+            if data > at {
+                let hole = data.min(end) - at;
+                found.parts.push(FilePart {
+                    offset: at,
+                    hole,
+                    data: Vec::new(),
+                });
+                at += hole;
+                continue;
+            }
+            let hole = self.next_content(file, at, RangeContent::Hole).await?;
+            let length = hole.unwrap_or(end).min(end) - at;
+            let length = u32::try_from(length).unwrap_or(u32::MAX).min(room);
+            let read = self.store(file, StoreClass::Read);
+            let read = read.read(&file.caller, file.handle, at, length, &mut slices);
+            let length = read.await?.length;
+            let mut data = vec![0; length as usize];
+            gather(&slices, &mut data);
+            slices.clear();
+            if length == 0 {
+                // It has become shorter.
+                found.eof = true;
+                return Ok(found);
+            }
+            found.parts.push(FilePart {
+                offset: at,
+                hole: 0,
+                data,
+            });
+            at += u64::from(length);
+            room -= length.next_multiple_of(4).min(room);
+        }
+    }
+
+    /// Where data or a hole begins: `None` behind the end of the file.
+    async fn next_content(
+        &self,
+        file: &ExportedObject<'c, S>,
+        at: u64,
+        content: RangeContent,
+    ) -> Result<Option<u64>, StoreError> {
+        let store = self.store(file, StoreClass::Metadata);
+        let found = store.seek(&file.caller, file.handle, at, content);
+        match found.await {
+            Ok(found) => Ok(Some(found.offset)),
+            Err(StoreError::NoDevice) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
