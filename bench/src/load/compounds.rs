@@ -10,8 +10,8 @@ use millrace_wire::xdr::{BoundedBytes, Bulk};
 
 use super::calls::{LoadSlot, REPLY_HEADER, Templates, succeeded};
 use super::workload::Workload;
-use crate::requester::session::{ClientSession, OpenedFile, compound, compound_results};
-use crate::requester::{CallTemplate, Connection, Reply, Session};
+use crate::requester::session::{ClientSession, OpenedFile, compound_results};
+use crate::requester::{Call, CallTemplate, Connection, Reply, Session};
 
 /// Bytes of the longest reply, without data.
 const REPLY_MAX: usize = 1024;
@@ -119,7 +119,7 @@ pub(super) fn templates(
     // the number and the stateid of READ or WRITE.
     let offset = SEQUENCE + 16 + 4 + 4 + file.handle.len().next_multiple_of(4) + 4 + 16;
     let template = |operations: &[Operation<'_>], arguments: &[usize]| -> Result<CallTemplate> {
-        let call = compound(client.minor_version, operations, REPLY_MAX);
+        let call = Call::compound(client.minor_version, operations, REPLY_MAX);
         Ok(connection.template(&call, arguments)?)
     };
     let read = Operation::Read(ReadOperation {

@@ -1,9 +1,10 @@
 //! Calls as their owner sees them.
 
 use millrace_mempool::Slice;
+use millrace_wire::nfs4::{self, Compound, Operation};
 use millrace_wire::rpc::{Accepted, CallOutcome, Denied, ReplyHeader};
 use millrace_wire::rpcrdma::ErrorBody;
-use millrace_wire::xdr::{self, Decode, Decoder, Encode, Taken};
+use millrace_wire::xdr::{self, BoundedBytes, Decode, Decoder, Encode, Taken};
 
 use super::binding;
 use millrace_wire::nfs3;
@@ -89,6 +90,32 @@ impl<'a, A: Encode> Call<'a, A> {
     #[must_use]
     pub fn with_sinks(self, sinks: &'a [&'a [Slice]]) -> Self {
         Self { sinks, ..self }
+    }
+}
+
+impl<'a> Call<'a, Compound<'a>> {
+    /// A COMPOUND of NFS version 4 with these operations of a minor version, without data and sinks.
+    /// `largest_reply` is that of the call.
+    #[must_use]
+    pub const fn compound(
+        minor_version: u32,
+        operations: &'a [Operation<'a>],
+        largest_reply: usize,
+    ) -> Self {
+        Self {
+            token: 0,
+            program: nfs3::PROGRAM,
+            version: nfs4::VERSION,
+            procedure: nfs4::COMPOUND,
+            arguments: Compound {
+                tag: BoundedBytes(b""),
+                minor_version,
+                operations,
+            },
+            data: Data::None,
+            sinks: &[],
+            largest_reply,
+        }
     }
 }
 

@@ -1,18 +1,17 @@
 //! COMPOUND of NFS version 4, one blocking call each, and the sessions that calls go by
 //! (RFC 8881 sections 2.10 and 16.2).
 
-use millrace_wire::nfs3::PROGRAM;
 use millrace_wire::nfs4::{
-    COMPOUND, ChannelAttributes, ClientId, ClientOwner, CloseOperation, Compound,
-    CompoundReplyHeader, CreateSessionOperation, ExchangeIdOperation, OpenClaim, OpenOperation,
-    Operation, OperationNumber, OperationResults, OperationStatus, ProtectionOffer, ResultsReader,
-    SequenceOperation, SessionId, StateId, StateOwner, VERSION, Verifier,
+    ChannelAttributes, ClientId, ClientOwner, CloseOperation, CompoundReplyHeader,
+    CreateSessionOperation, ExchangeIdOperation, OpenClaim, OpenOperation, Operation,
+    OperationNumber, OperationResults, OperationStatus, ProtectionOffer, ResultsReader,
+    SequenceOperation, SessionId, StateId, StateOwner, Verifier,
 };
 use millrace_wire::rpc::{Accepted, CallOutcome, ReplyHeader};
 use millrace_wire::xdr::{Array, BoundedBytes, Decode, Decoder};
 
 use super::{Error, Session};
-use crate::requester::call::{Call, Data, Reply, RpcError};
+use crate::requester::call::{Call, Reply, RpcError};
 
 /// Bytes of the longest reply that calls of this module expect.
 const REPLY_MAX: usize = 2048;
@@ -61,29 +60,6 @@ pub struct OpenedFile {
     pub open: StateId,
 }
 
-/// A COMPOUND with operations of a minor version.
-#[must_use]
-pub fn compound<'a>(
-    minor_version: u32,
-    operations: &'a [Operation<'a>],
-    largest_reply: usize,
-) -> Call<'a, Compound<'a>> {
-    Call {
-        token: 0,
-        program: PROGRAM,
-        version: VERSION,
-        procedure: COMPOUND,
-        arguments: Compound {
-            tag: BoundedBytes(b""),
-            minor_version,
-            operations,
-        },
-        data: Data::None,
-        sinks: &[],
-        largest_reply,
-    }
-}
-
 /// The results of a COMPOUND.
 ///
 /// # Errors
@@ -118,7 +94,7 @@ impl Session {
         operations: &[Operation<'_>],
         read: impl FnOnce(&[OperationResults<'_>]) -> Option<T>,
     ) -> Result<T, Error> {
-        let call = compound(minor_version, operations, REPLY_MAX);
+        let call = Call::compound(minor_version, operations, REPLY_MAX);
         self.call(call, |reply| {
             let results = compound_results(reply)?;
             read(&results).ok_or(Error::OtherResults)

@@ -21,7 +21,7 @@ use super::call::{Call, CallError, Completion, Reply, Sink, SubmitError};
 use super::connection::{Connection, RequesterState};
 use super::settings::Settings;
 
-pub use compound::{ClientSession, OpenedFile, compound, compound_results};
+pub use compound::{ClientSession, OpenedFile, compound_results};
 pub use copy::CopyOptions;
 pub use error::Error;
 pub use mount::{mount, unmount};
