@@ -152,6 +152,7 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
             links_max: u32::MAX,
             size_max: i64::MAX as u64,
             file_system: 0,
+            changes_elsewhere: false,
         };
         let mut found = ObjectAttributes::new(self.common(file_system, properties, None), stored);
         found.handle = Some(self.handle(&FilePosition::Folder(folder)));

@@ -9,12 +9,14 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use millrace_admin::config::Nfs4;
-use millrace_reactor::{Clock, ReactorHandle, SendError};
+use millrace_reactor::{Alarm, Clock, ReactorHandle, SendError};
 
 use super::worker::ReactorMessage;
-use crate::nfs4::{ClientState, ServerIdentity};
+use crate::handle::HandleKey;
+use crate::nfs4::{CallbackSender, ClientState, ServerIdentity};
 use crate::state::{
-    HomeAnswer, HomeLink, HomeOutbox, HomeRequest, SessionDirectory, StateConfig, StateHome,
+    CallbackOrder, DelegationGuards, HomeAnswer, HomeLink, HomeOutbox, HomeRequest,
+    SessionDirectory, StateConfig, StateHome,
 };
 
 /// The reactor that keeps the state.
@@ -22,6 +24,9 @@ const HOME: usize = 0;
 
 /// How often leases are looked at.
 const LEASE_SCAN: Duration = Duration::from_secs(1);
+
+/// The parts of the home that all reactors read.
+type HomeShare = (Arc<SessionDirectory>, Arc<DelegationGuards>);
 
 /// What all reactors have in common.
 #[derive(Clone, Debug)]
@@ -31,7 +36,7 @@ pub struct SharedClientState {
     minor_versions: Vec<u32>,
     epoch: Instant,
     /// Set by the first reactor, which is built before the others.
-    sessions: Arc<OnceLock<Arc<SessionDirectory>>>,
+    shared: Arc<OnceLock<HomeShare>>,
 }
 
 impl SharedClientState {
@@ -55,33 +60,42 @@ impl SharedClientState {
             identity: ServerIdentity(identity),
             minor_versions: settings.minor_versions.clone(),
             epoch: Instant::now(),
-            sessions: Arc::default(),
+            shared: Arc::default(),
         })
     }
 
     /// The state as one reactor asks for it. The first one keeps it.
     #[must_use]
-    pub fn of_reactor(&self, reactor: usize, clock: &Clock) -> (ClientState, HomePost) {
+    pub fn of_reactor(
+        &self,
+        reactor: usize,
+        key: HandleKey,
+        clock: &Clock,
+        alarm: &Alarm,
+    ) -> (ClientState, HomePost) {
         let times = (self.epoch, clock.clone());
         let outbox = HomeOutbox::default();
         let link = if reactor == HOME {
             let home = StateHome::new(self.config.clone());
-            let _ = self.sessions.set(home.sessions());
+            let _ = self.shared.set((home.sessions(), home.delegation_guards()));
             HomeLink::here(Rc::new(RefCell::new(home)), reactor, times)
         } else {
             HomeLink::elsewhere(Rc::clone(&outbox), reactor, times)
         };
-        let sessions = self.sessions.get().cloned();
-        let sessions = sessions.expect("the first reactor is built first");
+        let shared = self.shared.get().cloned();
+        let (sessions, guards) = shared.expect("the first reactor is built first");
+        let sender = CallbackSender::new(reactor, key, clock, Some(alarm));
         let (identity, lease) = (self.identity.clone(), self.config.lease);
         let post = HomePost {
             outbox,
             answers: VecDeque::new(),
+            callbacks: VecDeque::new(),
             scanned: self.epoch,
         };
         let versions = self.minor_versions.clone();
         (
-            ClientState::new(link, sessions, identity, lease, versions),
+            ClientState::new(link, sessions, identity, lease, versions)
+                .with_callbacks(sender, guards),
             post,
         )
     }
@@ -92,6 +106,8 @@ impl SharedClientState {
 pub struct HomePost {
     outbox: HomeOutbox,
     answers: VecDeque<(usize, HomeAnswer)>,
+    /// Callbacks that other reactors have to send.
+    callbacks: VecDeque<CallbackOrder>,
     scanned: Instant,
 }
 
@@ -128,11 +144,27 @@ impl HomePost {
                 break;
             }
         }
+        while let Some(order) = self.callbacks.pop_front() {
+            let Some(peer) = peers.get(order.path.reactor) else {
+                continue;
+            };
+            let message = ReactorMessage::CallClient(Box::new(order));
+            if let Err(SendError::Full(ReactorMessage::CallClient(order))) = peer.send(message) {
+                self.callbacks.push_front(*order);
+                break;
+            }
+        }
+    }
+
+    /// Goes on with callbacks. Returns the amount of work done.
+    pub fn call_clients(&mut self, state: &ClientState) -> usize {
+        let callbacks = &mut self.callbacks;
+        state.run_callbacks(|order| callbacks.push_back(order))
     }
 
     /// Whether something is to be sent.
     pub fn is_waiting(&self) -> bool {
-        !self.answers.is_empty() || !self.outbox.borrow().is_empty()
+        !self.callbacks.is_empty() || !self.answers.is_empty() || !self.outbox.borrow().is_empty()
     }
 
     /// Ends what has outlived its lease, from time to time, where the state is kept.
@@ -143,8 +175,7 @@ impl HomePost {
         self.scanned = now;
         let _ = state.link().ask_here(|home, now| {
             home.expire_clients(now);
-            // Callbacks, which would tell clients of these, are not served yet.
-            while home.take_event(now).is_some() {}
+            home.end_recalls(now);
         });
     }
 }

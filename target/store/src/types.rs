@@ -427,6 +427,8 @@ pub struct Properties {
     pub size_max: u64,
     /// Number of the file system.
     pub file_system: u64,
+    /// Whether others than this store may change files, unknown to it.
+    pub changes_elsewhere: bool,
 }
 
 /// Why an operation failed; the names follow RFC 1813 section 2.6.

@@ -166,6 +166,7 @@ impl Tree {
             links_max: LINKS_MAX,
             size_max: SIZE_MAX,
             file_system: self.file_system,
+            changes_elsewhere: false,
         }
     }
 }

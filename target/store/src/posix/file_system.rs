@@ -79,6 +79,7 @@ impl FileSystem {
                 _ => i64::MAX as u64,
             },
             file_system: 0,
+            changes_elsewhere: true,
         })
     }
 }
