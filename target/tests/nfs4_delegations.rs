@@ -4,19 +4,24 @@ mod support;
 
 use std::time::Duration;
 
+use millrace::call::{Answer, Call, Reply, Serve};
+use millrace::nfs3::Nfs3;
+use millrace::replay::{ReplayCache, ReplayLimits};
+use millrace::rpc::dispatch::Dispatcher;
 use millrace::rpc::reverse::ReverseError;
-use millrace::state::StateConfig;
-use millrace_wire::nfs3::Stability;
+use millrace_mempool::Class;
+use millrace_wire::nfs3::{self as v3, Procedure, Stability, Status};
 use millrace_wire::nfs4::{
     Attribute, Attributes, LockType, LocktOperation, OpenClaim, OpenOperation, Operation,
     OperationResults, OperationStatus, ReadOperation, RenameOperation, StateId, StateOwner,
     WriteOperation, sequence_flags, share,
 };
-use millrace_wire::xdr::{BoundedBytes, Bulk};
+use millrace_wire::xdr::{BoundedBytes, Bulk, Encode, Padding};
 use support::callback_client::{
     CallbackClient, CallbackWorld, OpenedFile, SessionWish, callback_user,
 };
 use support::nfs4::{put, set};
+use support::{Chunks, LIMITS, message, ready, results};
 
 const READ: u32 = share::READ | share::WANT_READ;
 const WRITE: u32 = share::BOTH | share::WANT_WRITE;
@@ -155,10 +160,7 @@ fn v4_deleg_04_a_recalled_file_waits_before_it_is_delegated_again() {
 
 #[test]
 fn v4_deleg_off_none_is_granted() {
-    let world = CallbackWorld::with(StateConfig {
-        delegations: false,
-        ..StateConfig::default()
-    });
+    let world = CallbackWorld::with(false);
     let client = world.client(b"client");
     let file = world.open(&client, b"file", READ).unwrap();
     assert_eq!(file.delegation, None);
@@ -525,4 +527,106 @@ fn v4_lease_06_a_delegation_of_a_silent_client_gives_way_at_once() {
     let conflict = [put(&world.file.handle), write(StateId::ANONYMOUS)];
     assert_eq!(world.of_other(&conflict), OK);
     assert!(world.holder.callbacks().is_empty());
+}
+
+/// The status of a call of version 3 over the same exports.
+fn call_v3(world: &CallbackWorld, procedure: Procedure, arguments: &impl Encode) -> u32 {
+    let bench = &world.bench;
+    let program = Nfs3::new(std::rc::Rc::clone(&bench.exports));
+    program.respect(bench.state.delegations());
+    let replay = ReplayCache::new(ReplayLimits::default());
+    let programs = Dispatcher::over((program, ()), replay);
+    let buffer = bench.pool.try_acquire(Class::Control).unwrap();
+    let mut reply = Reply::new(&bench.pool, buffer, LIMITS, Vec::new());
+    let connection = bench.connection();
+    let call = Call {
+        connection: &connection,
+        arrived: world.clock.now(),
+        message: &message::nfs(1, procedure, arguments),
+        bulk: &[],
+        padding: Padding::default(),
+    };
+    let answer = ready(programs.serve(call, &mut Chunks::default(), &mut reply));
+    assert_eq!(answer, Answer::Send);
+    world.turn();
+    let parts = reply.into_parts();
+    let results = results(&parts.buffer[parts.message]);
+    u32::from_be_bytes(results[..4].try_into().unwrap())
+}
+
+#[test]
+fn v4_deleg_11_calls_of_version_3_conflict_like_those_of_another_client() {
+    let name = |world: &CallbackWorld, name: &'static [u8]| v3::EntryArguments {
+        directory: v3::FileHandle::new(&world.bench.walk("/export")).unwrap(),
+        name,
+    };
+    let read = |world: &CallbackWorld, file: v3::FileHandle| {
+        let arguments = v3::ReadArguments {
+            file,
+            offset: 0,
+            count: 4,
+        };
+        call_v3(world, Procedure::Read, &arguments)
+    };
+    let write = |world: &CallbackWorld, file: v3::FileHandle| {
+        let arguments = v3::WriteArguments {
+            file,
+            offset: 0,
+            count: 4,
+            stable: Stability::Unstable,
+            data: Bulk::inline(b"data"),
+        };
+        call_v3(world, Procedure::Write, &arguments)
+    };
+    let remove = |world: &CallbackWorld, _: v3::FileHandle| {
+        call_v3(world, Procedure::Remove, &name(world, b"file"))
+    };
+    let rename = |world: &CallbackWorld, _: v3::FileHandle| {
+        let arguments = v3::RenameArguments {
+            from: name(world, b"file"),
+            to: name(world, b"new"),
+        };
+        call_v3(world, Procedure::Rename, &arguments)
+    };
+    let link = |world: &CallbackWorld, file: v3::FileHandle| {
+        let entry = name(world, b"new");
+        call_v3(
+            world,
+            Procedure::Link,
+            &v3::LinkArguments {
+                object: file,
+                entry,
+            },
+        )
+    };
+    type Conflict<'a> = &'a dyn Fn(&CallbackWorld, v3::FileHandle) -> u32;
+    let conflicts: [(u32, Conflict<'_>); 6] = [
+        (READ, &write),
+        (READ, &remove),
+        (READ, &rename),
+        (READ, &link),
+        (WRITE, &read),
+        (WRITE, &write),
+    ];
+    for (index, (access, conflict)) in conflicts.into_iter().enumerate() {
+        let world = DelegatedWorld::new(access);
+        let file = v3::FileHandle::new(&world.file.handle).unwrap();
+        if access == READ {
+            assert_eq!(read(&world.world, file), Status::Ok as u32);
+        }
+        let again = || {
+            let bench = &world.world.bench;
+            // The walk to the directory is the other client's.
+            bench.session.set(world.other.session);
+            bench.sequence.set(world.other.sequence.get());
+            let status = conflict(&world.world, file);
+            world.other.sequence.set(bench.sequence.get());
+            status
+        };
+        assert_eq!(again(), Status::Jukebox as u32, "{index}");
+        let call = world.holder.callback();
+        call.answer(OK);
+        assert_eq!(world.give_back(call.recall().0), OK);
+        assert_eq!(again(), Status::Ok as u32, "{index}");
+    }
 }

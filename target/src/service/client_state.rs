@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use millrace_admin::config::Nfs4;
+use millrace_admin::config::{Delegations, Nfs4};
 use millrace_reactor::{Alarm, Clock, ReactorHandle, SendError};
 
 use super::worker::ReactorMessage;
@@ -52,6 +52,7 @@ impl SharedClientState {
                 start,
                 reactors,
                 lease: settings.lease,
+                delegations: settings.delegations == Delegations::Auto,
                 // Their slots may keep 8 KiB of replies each, so all together 512 MiB.
                 sessions: 1024,
                 sessions_per_client: 16,
