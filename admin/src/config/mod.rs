@@ -45,7 +45,7 @@ pub use model::{
     PollMode, Provider, Reactors, Rpc, Rpcbind, Rpcrdma, SameXid, Switch, WindowEnd,
 };
 pub use network::Network;
-pub use nfs4::Nfs4;
+pub use nfs4::{Delegations, Nfs4};
 pub use parse::{Source, TEXT_MAX, load, load_with_source, parse, to_yaml};
 pub use path::{KeyPath, Segment};
 pub use posix::{CallerIdentity, DirectIo, GroupSource, MountView, Posix, StoreLimits, SyncMode};

@@ -25,6 +25,19 @@ pub struct Nfs4 {
     #[serde(with = "duration")]
     #[schema(value_type = DurationText)]
     pub lease: Duration,
+    /// Whether clients get delegations where all changes of files are known to the service.
+    pub delegations: Delegations,
+}
+
+/// Whether clients get delegations.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Delegations {
+    /// Where they are useful and safe.
+    #[default]
+    Auto,
+    /// Never.
+    Off,
 }
 
 impl Default for Nfs4 {
@@ -32,6 +45,7 @@ impl Default for Nfs4 {
         Self {
             minor_versions: Vec::new(),
             lease: Duration::from_secs(90),
+            delegations: Delegations::Auto,
         }
     }
 }
@@ -62,6 +76,7 @@ mod tests {
             nfs4: Nfs4 {
                 minor_versions: minor_versions.to_vec(),
                 lease: Duration::from_secs(lease),
+                ..Nfs4::default()
             },
             ..Config::default()
         };

@@ -9,6 +9,7 @@ mod attributes;
 mod context;
 mod convert;
 mod create;
+mod delegations;
 mod directory;
 mod interrupted_call;
 mod lookup;

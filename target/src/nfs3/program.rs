@@ -1,5 +1,6 @@
 //! NFS version 3 as the program table has it: decode, admit, execute, encode.
 
+use std::cell::OnceCell;
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -11,17 +12,22 @@ use millrace_wire::xdr::Encode;
 use super::arguments::Arguments;
 use super::context::Context;
 use super::status_counters::Nfs3Counters;
-use super::{attributes, create, directory, lookup, read, remove, rules, system, write};
+use super::{
+    attributes, create, delegations, directory, lookup, read, remove, rules, system, write,
+};
 use crate::access::{Access, ServedExports};
 use crate::call::{Answer, Bulk, Reply};
 use crate::exports::Export;
 use crate::rpc::CallSubject;
 use crate::rpc::program::{Program, ProgramAnswer, ProgramCall, ProgramInfo, Unserved};
+use crate::state::DelegationGate;
 
 /// NFS version 3 over the exports of one reactor.
 pub struct Nfs3<S> {
     exports: Rc<ServedExports<S>>,
     counters: Arc<Nfs3Counters>,
+    /// What is asked before files are used, where clients of other versions have delegations.
+    delegations: OnceCell<DelegationGate>,
 }
 
 impl<S: Store> Nfs3<S> {
@@ -31,7 +37,13 @@ impl<S: Store> Nfs3<S> {
         Self {
             exports,
             counters: Arc::default(),
+            delegations: OnceCell::new(),
         }
+    }
+
+    /// Respects delegations from now on. The first gate given counts.
+    pub fn respect(&self, delegations: DelegationGate) {
+        let _ = self.delegations.set(delegations);
     }
 
     /// The exports that it serves.
@@ -175,6 +187,12 @@ impl<S: Store> Program for Nfs3<S> {
                 names: arguments.names(),
             };
             context.again = call.admit(subject).await?;
+        }
+        if let Some(gate) = self.delegations.get()
+            && !gate.is_idle()
+            && let Err(status) = Box::pin(delegations::settle(&context, arguments, gate)).await
+        {
+            context.subject = Err(status);
         }
         let mut done = self.execute(&context, arguments, call, reply).await?;
         done.turned_away = context.turned_away.get();

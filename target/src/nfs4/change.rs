@@ -146,12 +146,38 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
         }
     }
 
+    /// Has delegations of an object recalled that a name is to be changed of.
+    async fn begin_change(&self, object: &ExportedObject<'c, S>) -> Result<(), OperationStatus> {
+        let session = self.session.as_ref();
+        let session = session.ok_or(OperationStatus::OperationNotInSession)?;
+        let file = Self::identity(object);
+        self.seam.begin_change(&session.compound, &file).await
+    }
+
+    /// The same for the object that a name designates. One without object is left to the operation.
+    async fn begin_change_of(
+        &self,
+        directory: &ExportedObject<'c, S>,
+        name: &[u8],
+    ) -> Result<(), OperationStatus> {
+        if !self.seam.has_delegations() {
+            return Ok(());
+        }
+        let store = self.store(directory, StoreClass::Metadata);
+        let found = store.lookup(&directory.caller, directory.handle, name);
+        match found.await {
+            Ok((handle, _)) => self.begin_change(&directory.at(handle)).await,
+            Err(_) => Ok(()),
+        }
+    }
+
     /// REMOVE.
     pub async fn remove(&self, name: &[u8]) -> OperationOutcome<ChangeInfo> {
         let directory = self.directory_to_change(name).await?;
         if self.mount_point(directory, name).await.is_some() {
             return Err(OperationStatus::FileOpen);
         }
+        self.begin_change_of(directory, name).await?;
         let store = self.store(directory, StoreClass::Metadata);
         let (caller, handle) = (&directory.caller, directory.handle);
         let mut done = store.remove(caller, handle, name).await;
@@ -194,6 +220,7 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
             if self.mount_point(directory, name).await.is_some() {
                 return Err(OperationStatus::FileOpen);
             }
+            self.begin_change_of(directory, name).await?;
         }
         let (old, new) = ((from.handle, arguments.from), (to.handle, arguments.to));
         let store = self.store(from, StoreClass::Metadata);
@@ -228,6 +255,7 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
         if found.map_err(status::status)?.kind == Kind::Directory {
             return Err(OperationStatus::IsDirectory);
         }
+        self.begin_change(object).await?;
         let (caller, handle) = (&directory.caller, directory.handle);
         let done = store.link(caller, object.handle, handle, name).await;
         match done.result {

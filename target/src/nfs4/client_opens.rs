@@ -1,46 +1,115 @@
 //! OPEN as the state of clients sees it.
 
 use millrace_wire::nfs4::{
-    NoDelegation, OpenDelegation, OperationOutcome, OperationStatus, open_flags, share,
+    AccessControlEntry, NoDelegation, OpenDelegation, OperationOutcome, OperationStatus,
+    ReadDelegation, SpaceLimit, WriteDelegation, open_flags, share,
 };
 
-use super::client_state::{ClientState, key, status, wire_stateid};
-use super::seam::{OpenGrant, OpenRequest};
-use crate::state::{ClientId, ShareMode};
+use super::client_state::{ClientRequest, ClientState, key, stateid, status, wire_stateid};
+use super::seam::{OpenBasis, OpenGrant, OpenRequest};
+use crate::state::{DelegationOutcome, DelegationRequest, DelegationWish, FileUse, ShareMode};
 
 /// Bits of `share_access` that are about delegations.
 const WISHES: u32 = share::WANT_MASK | share::SIGNAL_WHEN_AVAILABLE | share::PUSH_WHEN_UNCONTENDED;
 
-/// The share reservation of an OPEN.
+/// The share reservation of an OPEN, and the delegation that comes with it.
 pub(super) async fn open(
     state: &ClientState,
-    client: ClientId,
+    compound: &ClientRequest,
     request: &OpenRequest<'_>,
 ) -> OperationOutcome<OpenGrant> {
-    let delegation = delegation(request.access & share::WANT_MASK)?;
+    let wish = wish(request.access & share::WANT_MASK)?;
     let access = ShareMode::from_bits(request.access & !WISHES);
     let access = access.ok_or(OperationStatus::Invalid)?;
     let deny = ShareMode::from_bits(request.deny).ok_or(OperationStatus::Invalid)?;
     let owner: Box<[u8]> = request.owner.owner.0.into();
     let file = key(&request.file);
-    let outcome = state
-        .ask(move |home, now| home.open(client, &owner, file, access, deny, now))
+    let (client, session) = (compound.client(), compound.session());
+    let claimed = match request.basis {
+        OpenBasis::Delegation(delegation) => Some(stateid(delegation)),
+        OpenBasis::Rights | OpenBasis::Reclaim(_) => None,
+    };
+    let truncates = request.truncates;
+    let wanted = DelegationRequest {
+        wish,
+        is_sole_server: request.is_sole_server,
+        granted_by: Some(compound.referring()),
+    };
+    let (outcome, delegation, notifies) = state
+        .ask(move |home, now| {
+            if let Some(claimed) = claimed {
+                home.claim_delegation(client, &file, &claimed, now)?;
+            }
+            if truncates {
+                home.check_delegations(Some(client), &file, FileUse::Truncate, now)?;
+            }
+            let outcome = home.open(client, &owner, file, access, deny, now)?;
+            let delegation = match claimed {
+                Some(_) => DelegationOutcome::Resource,
+                None => home.delegate(client, file, outcome.access, &wanted, now),
+            };
+            Ok((outcome, delegation, home.has_backchannel(session)))
+        })
         .await
         .map_err(|error| status(&error))?;
+    let notifies = if notifies {
+        open_flags::MAY_NOTIFY_LOCK
+    } else {
+        0
+    };
     Ok(OpenGrant {
         open: wire_stateid(outcome.stateid),
-        flags: open_flags::POSIX_LOCKS,
-        delegation,
+        flags: open_flags::POSIX_LOCKS | notifies,
+        delegation: granted(wish, delegation),
     })
 }
 
-/// The answer to a wish for a delegation. None is given yet.
-fn delegation(wish: u32) -> OperationOutcome<OpenDelegation<'static>> {
-    Ok(OpenDelegation::NoneBecause(match wish {
-        0 => return Ok(OpenDelegation::None),
-        share::WANT_READ | share::WANT_WRITE | share::WANT_ANY => NoDelegation::Resource(false),
-        share::WANT_NONE => NoDelegation::NotWanted,
-        share::WANT_CANCEL => NoDelegation::Cancelled,
+/// The wish for a delegation.
+fn wish(bits: u32) -> OperationOutcome<DelegationWish> {
+    Ok(match bits {
+        0 => DelegationWish::Unspecified,
+        share::WANT_READ => DelegationWish::Read,
+        share::WANT_WRITE => DelegationWish::Write,
+        share::WANT_ANY => DelegationWish::Any,
+        share::WANT_NONE => DelegationWish::Nothing,
+        share::WANT_CANCEL => DelegationWish::Cancel,
         _ => return Err(OperationStatus::Invalid),
-    }))
+    })
+}
+
+/// A delegation as the wire has it. Its access control entry grants nobody anything, so that
+/// clients ask for the rights of each user.
+fn granted(wish: DelegationWish, outcome: DelegationOutcome) -> OpenDelegation<'static> {
+    let permissions = AccessControlEntry {
+        kind: 0,
+        flags: 0,
+        mask: 0,
+        who: b"",
+    };
+    let reason = match outcome {
+        DelegationOutcome::Granted { stateid, writes } => {
+            let state = wire_stateid(stateid);
+            return match writes {
+                true => OpenDelegation::Write(WriteDelegation {
+                    state,
+                    recalled: false,
+                    space: SpaceLimit::Size(u64::MAX),
+                    permissions,
+                }),
+                false => OpenDelegation::Read(ReadDelegation {
+                    state,
+                    recalled: false,
+                    permissions,
+                }),
+            };
+        }
+        DelegationOutcome::NotWanted => NoDelegation::NotWanted,
+        DelegationOutcome::Cancelled => NoDelegation::Cancelled,
+        DelegationOutcome::Contention => NoDelegation::Contention(false),
+        DelegationOutcome::Resource => NoDelegation::Resource(false),
+    };
+    match wish {
+        DelegationWish::Unspecified => OpenDelegation::None,
+        _ => OpenDelegation::NoneBecause(reason),
+    }
 }

@@ -2,6 +2,8 @@
 //! `state`.
 
 use std::hash::Hasher;
+use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use millrace_store::Caller;
@@ -17,15 +19,18 @@ use millrace_wire::xdr::BoundedBytes;
 use siphasher::sip::SipHasher13;
 
 use super::cached_reply;
+use super::callback::{self, CallbackSender};
 use super::reply::SessionBounds;
 use super::seam::{
     AcceptedSequence, CallOrigin, CompoundShape, FileIdentity, FinishedReply, OpenBasis, OpenGrant,
     OpenRequest, SequenceOutcome, StateIdUse, StateSeam,
 };
+use crate::rpc::ConnectionRef;
 use crate::state::{
-    ChannelLimits, ClientId, FileKey, HomeLink, IoKind, RequestFingerprint, SessionBegin,
-    SessionClaim, SessionConditions, SessionId, SessionRequest, ShareMode, StateError, StateHome,
-    StateViews, Stateid,
+    BindingRequest, BoundChannels, ChannelLimits, ClientId, DelegationGate, FileKey, FileUse,
+    HomeLink, IoKind, ReferringRequest, RequestFingerprint, SessionBegin, SessionClaim,
+    SessionConditions, SessionId, SessionRequest, ShareMode, StateError, StateHome, StateViews,
+    Stateid,
 };
 
 /// Bytes of the arguments that distinguish a retry from another request: SEQUENCE and the bytes
@@ -43,11 +48,13 @@ pub struct ServerIdentity(pub [u8; 16]);
 /// The state of clients as one reactor asks for it.
 #[derive(Debug)]
 pub struct ClientState {
-    link: HomeLink,
+    link: Rc<HomeLink>,
     views: StateViews,
     identity: ServerIdentity,
     lease: Duration,
     minor_versions: Vec<u32>,
+    callbacks: Option<CallbackSender>,
+    delegations: DelegationGate,
 }
 
 /// A request that has its slot.
@@ -55,11 +62,25 @@ pub struct ClientRequest {
     claim: SessionClaim,
     /// Whether the reply has to be cached.
     is_cached: bool,
+    minor_version: u32,
 }
 
 impl ClientRequest {
-    fn client(&self) -> ClientId {
+    pub(super) fn client(&self) -> ClientId {
         self.claim.session().client()
+    }
+
+    pub(super) fn session(&self) -> SessionId {
+        self.claim.session().id()
+    }
+
+    /// The request as a callback refers to it.
+    pub(super) fn referring(&self) -> ReferringRequest {
+        ReferringRequest {
+            session: self.session(),
+            slot: self.claim.slot(),
+            sequence: self.claim.sequence(),
+        }
     }
 }
 
@@ -73,13 +94,38 @@ impl ClientState {
         lease: Duration,
         minor_versions: Vec<u32>,
     ) -> Self {
+        let link = Rc::new(link);
         Self {
+            delegations: DelegationGate::new(Rc::clone(&link), Arc::clone(&views.delegations)),
             link,
             views,
             identity,
             lease,
             minor_versions,
+            callbacks: None,
         }
+    }
+
+    /// With callbacks to clients; without, sessions have no backchannel.
+    #[must_use]
+    pub fn with_callbacks(mut self, sender: CallbackSender) -> Self {
+        self.callbacks = Some(sender);
+        self
+    }
+
+    /// What other protocols ask before they use a file.
+    #[must_use]
+    pub fn delegations(&self) -> DelegationGate {
+        self.delegations.clone()
+    }
+
+    pub(super) fn callbacks(&self) -> Option<&CallbackSender> {
+        self.callbacks.as_ref()
+    }
+
+    /// The sender of callbacks, if a connection can carry them.
+    fn callbacks_by(&self, connection: &ConnectionRef) -> Option<&CallbackSender> {
+        self.callbacks.as_ref().filter(|_| connection.has_reverse())
     }
 
     /// The way to the home.
@@ -145,6 +191,7 @@ impl StateSeam for ClientState {
                     compound: ClientRequest {
                         claim,
                         is_cached: arguments.cache_this,
+                        minor_version: origin.minor_version,
                     },
                     reply,
                     bounds: SessionBounds {
@@ -241,7 +288,20 @@ impl StateSeam for ClientState {
         let fault = (arguments.flags & !KNOWN != 0).then_some(StateError::Inval);
         let (client, sequence) = (ClientId(arguments.client), arguments.sequence);
         let (fore, back) = (limits(&arguments.fore), limits(&arguments.back));
-        let callback_program = arguments.callback_program;
+        let program = arguments.callback_program;
+        let callbacks = callback::parameters(program, &arguments.security, origin.minor_version);
+        let is_asked = arguments.flags & session_flags::BACKCHANNEL != 0 && callbacks.is_some();
+        let connection = origin.connection;
+        let path = self.callbacks.as_ref().map(|sender| {
+            sender.watch(connection);
+            sender.path(connection)
+        });
+        let sender = self.callbacks_by(connection).filter(|_| is_asked);
+        let backchannel = sender.is_some();
+        if let Some(sender) = sender {
+            // The first callback may be due before the answer of the home is here.
+            sender.allow(connection);
+        }
         let principal = principal(origin.credential);
         let grant = self
             .ask(move |home, now| {
@@ -251,8 +311,9 @@ impl StateSeam for ClientState {
                     principal: &principal,
                     fore,
                     back,
-                    backchannel: false,
-                    callback_program,
+                    backchannel,
+                    connection: path,
+                    callbacks: callbacks.as_ref(),
                     fault: fault.as_ref(),
                 };
                 home.create_session(&request, now)
@@ -262,7 +323,10 @@ impl StateSeam for ClientState {
         Ok(CreateSessionReply {
             session: grant.session.0,
             sequence: grant.sequence,
-            flags: 0,
+            flags: match grant.backchannel {
+                true => session_flags::BACKCHANNEL,
+                false => 0,
+            },
             fore: attributes(&grant.fore),
             back: attributes(&grant.back),
         })
@@ -270,19 +334,52 @@ impl StateSeam for ClientState {
 
     async fn bind_connection(
         &self,
-        _: &CallOrigin<'_>,
+        origin: &CallOrigin<'_>,
         arguments: &ConnectionBinding,
     ) -> OperationOutcome<ConnectionBinding> {
-        let found = self.views.sessions.find(SessionId(arguments.session));
-        found.map_err(|error| status(&error))?;
-        // Any connection carries requests; none carries callbacks.
-        match arguments.direction {
-            channel_direction::FORE | channel_direction::FORE_OR_BOTH => {}
+        let session = SessionId(arguments.session);
+        let (fore, or_both) = match arguments.direction {
+            channel_direction::FORE => (true, false),
+            channel_direction::FORE_OR_BOTH => (true, true),
+            channel_direction::BACK => (false, false),
+            channel_direction::BACK_OR_BOTH => (false, true),
             _ => return Err(OperationStatus::Invalid),
-        }
+        };
+        let connection = origin.connection;
+        let request = BindingRequest {
+            channels: BoundChannels { fore, back: !fore },
+            or_both,
+            can_call: self.callbacks_by(connection).is_some(),
+        };
+        let direction = match &self.callbacks {
+            Some(sender) => {
+                let found = self.views.sessions.find(session);
+                found.map_err(|error| status(&error))?;
+                match request.can_call && (or_both || !fore) {
+                    true => sender.allow(connection),
+                    false => sender.watch(connection),
+                }
+                let path = sender.path(connection);
+                let bound = self.ask(move |home, _| home.bind_connection(session, path, request));
+                match bound.await.map_err(|error| status(&error))? {
+                    BoundChannels { back: false, .. } => channel_direction::FORE,
+                    BoundChannels { fore: false, .. } => channel_direction::BACK,
+                    BoundChannels { .. } => channel_direction::BOTH,
+                }
+            }
+            // Any connection carries requests.
+            None => {
+                let found = self.views.sessions.find(session);
+                found.map_err(|error| status(&error))?;
+                match fore {
+                    true => channel_direction::FORE,
+                    false => return Err(OperationStatus::Invalid),
+                }
+            }
+        };
         Ok(ConnectionBinding {
             session: arguments.session,
-            direction: channel_direction::FORE,
+            direction,
             rdma_mode: false,
         })
     }
@@ -315,10 +412,17 @@ impl StateSeam for ClientState {
 
     async fn control_backchannel(
         &self,
-        _: &ClientRequest,
-        _: &BackchannelCtlOperation<'_>,
+        compound: &ClientRequest,
+        arguments: &BackchannelCtlOperation<'_>,
     ) -> OperationOutcome<()> {
-        Ok(())
+        let program = arguments.callback_program;
+        let changed = callback::parameters(program, &arguments.security, compound.minor_version);
+        // RPCSEC_GSS handles are unknown here.
+        let changed = changed.ok_or(OperationStatus::NoEntry)?;
+        let session = compound.session();
+        self.ask(move |home, _| home.control_backchannel(session, changed))
+            .await
+            .map_err(|error| status(&error))
     }
 
     async fn reclaim_complete(
@@ -342,12 +446,11 @@ impl StateSeam for ClientState {
         request: &OpenRequest<'_>,
     ) -> OperationOutcome<OpenGrant> {
         match request.basis {
-            OpenBasis::Rights => {}
+            OpenBasis::Rights | OpenBasis::Delegation(_) => {}
             // Nothing outlives the process yet.
             OpenBasis::Reclaim(_) => return Err(OperationStatus::NoGrace),
-            OpenBasis::Delegation(_) => return Err(OperationStatus::BadStateId),
         }
-        super::client_opens::open(self, compound.client(), request).await
+        super::client_opens::open(self, compound, request).await
     }
 
     async fn downgrade(
@@ -407,12 +510,30 @@ impl StateSeam for ClientState {
 
     async fn return_delegation(
         &self,
-        _: &ClientRequest,
-        _: &FileIdentity,
-        _: StateId,
+        compound: &ClientRequest,
+        file: &FileIdentity,
+        delegation: StateId,
     ) -> OperationOutcome<()> {
-        // None was given.
-        Err(OperationStatus::BadStateId)
+        let (client, file, delegation) = (compound.client(), key(file), stateid(delegation));
+        self.ask(move |home, _| home.return_delegation(client, &file, &delegation))
+            .await
+            .map_err(|error| status(&error))
+    }
+
+    fn has_delegations(&self) -> bool {
+        !self.delegations.is_idle()
+    }
+
+    async fn begin_change(
+        &self,
+        compound: &ClientRequest,
+        file: &FileIdentity,
+    ) -> OperationOutcome<()> {
+        let (client, file) = (compound.client(), key(file));
+        self.delegations
+            .check(Some(client), &file, FileUse::Change)
+            .await
+            .map_err(|error| status(&error))
     }
 
     async fn free_stateid(&self, compound: &ClientRequest, state: StateId) -> OperationOutcome<()> {
@@ -451,7 +572,10 @@ impl StateSeam for ClientState {
             StateIdUse::Read => IoKind::Read,
             StateIdUse::Write => IoKind::Write,
             StateIdUse::Resize => IoKind::SetSize,
-            StateIdUse::SetAttributes => return Ok(()),
+            StateIdUse::SetAttributes => {
+                let checked = self.delegations.check(Some(client), &file, FileUse::Change);
+                return checked.await.map_err(|error| status(&error));
+            }
         };
         if self
             .views
@@ -494,6 +618,22 @@ fn status_flags(conditions: SessionConditions) -> u32 {
         (
             SessionConditions::ADMIN_REVOKED,
             sequence_flags::ADMIN_REVOKED,
+        ),
+        (
+            SessionConditions::RECALLABLE_REVOKED,
+            sequence_flags::RECALLABLE_REVOKED,
+        ),
+        (
+            SessionConditions::PATH_DOWN,
+            sequence_flags::CALLBACK_PATH_DOWN,
+        ),
+        (
+            SessionConditions::PATH_DOWN_SESSION,
+            sequence_flags::CALLBACK_PATH_DOWN_SESSION,
+        ),
+        (
+            SessionConditions::BACKCHANNEL_FAULT,
+            sequence_flags::BACKCHANNEL_FAULT,
         ),
     ];
     let lasting = flags.iter().filter(|(one, _)| conditions.contains(*one));

@@ -166,6 +166,7 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
             clone_block: None,
             xattrs: false,
             counts_changes: false,
+            changes_elsewhere: false,
         };
         let mut found = ObjectAttributes::new(self.common(file_system, properties, None), stored);
         found.handle = Some(self.handle(&FilePosition::Folder(folder)));

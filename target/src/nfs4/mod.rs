@@ -8,6 +8,7 @@
 //! | `reply` | results within the bounds of transport and session |
 //! | `seam` | the interface to the state of clients: sessions, opens, locks |
 //! | `client_state`, `client_opens`, `client_locks`, `cached_reply` | the answers of the room `state` |
+//! | `callback` | calls to clients |
 //! | `export_tree`, `position` | one name space over all exports, and the handles of a COMPOUND |
 //! | `lookup`, `directory`, `change` | names |
 //! | `attributes`, `getattr`, `set` | attributes |
@@ -19,6 +20,7 @@
 
 mod attributes;
 mod cached_reply;
+mod callback;
 mod change;
 mod client_locks;
 mod client_opens;
@@ -47,6 +49,7 @@ mod table;
 mod version2;
 mod xattrs;
 
+pub use callback::CallbackSender;
 pub use client_state::{ClientRequest, ClientState, ServerIdentity};
 pub use program::{Nfs4, Nfs4Counters};
 pub use reply::SessionBounds;

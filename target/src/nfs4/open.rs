@@ -6,8 +6,8 @@ use millrace_store::{
     StoreError,
 };
 use millrace_wire::nfs4::{
-    AttributeNumber, Bitmap, ChangeInfo, CreateMode, OpenClaim, OpenOperation, OpenReply,
-    OperationStatus, share,
+    AttributeNumber, Bitmap, ChangeInfo, CreateMode, OpenClaim, OpenDelegation, OpenOperation,
+    OpenReply, OperationStatus, StateId, share,
 };
 
 use super::attributes::{EXCLUSIVE, SETTABLE};
@@ -121,6 +121,8 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
             owner: arguments.owner,
             basis,
             is_new: file.is_new,
+            truncates: file.pending.is_some(),
+            is_sole_server: !file.object.export.store.properties().changes_elsewhere,
         };
         let grant = self.seam.open(&session.compound, &request).await?;
         // Others' denials have been asked by now, so that a file may be truncated.
@@ -129,6 +131,10 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
             if let Err(error) = self.apply(&file.object, changes).await {
                 let compound = &session.compound;
                 let _ = self.seam.close(compound, &request.file, grant.open).await;
+                if let Some(state) = delegated(&grant.delegation) {
+                    let file = &request.file;
+                    let _ = self.seam.return_delegation(compound, file, state).await;
+                }
                 return Err(status::status(error));
             }
             set = changes.mask;
@@ -371,6 +377,15 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
             return Err(OperationStatus::AccessDenied);
         }
         Ok(())
+    }
+}
+
+/// The stateid of a delegation.
+fn delegated(delegation: &OpenDelegation<'_>) -> Option<StateId> {
+    match delegation {
+        OpenDelegation::Read(delegation) => Some(delegation.state),
+        OpenDelegation::Write(delegation) => Some(delegation.state),
+        OpenDelegation::None | OpenDelegation::NoneBecause(_) => None,
     }
 }
 

@@ -155,6 +155,10 @@ pub struct OpenRequest<'a> {
     pub basis: OpenBasis,
     /// Whether this OPEN has made the file.
     pub is_new: bool,
+    /// Whether it truncates the file to nothing.
+    pub truncates: bool,
+    /// Whether the file is changed by this server only.
+    pub is_sole_server: bool,
 }
 
 /// An open that was granted.
@@ -323,6 +327,17 @@ pub trait StateSeam: 'static {
         compound: &Self::Compound,
         file: &FileIdentity,
         delegation: StateId,
+    ) -> OperationOutcome<()>;
+
+    /// Whether any file has a delegation.
+    fn has_delegations(&self) -> bool;
+
+    /// Makes sure that no other client has a delegation of a file that is renamed, linked or
+    /// removed.
+    async fn begin_change(
+        &self,
+        compound: &Self::Compound,
+        file: &FileIdentity,
     ) -> OperationOutcome<()>;
 
     /// FREE_STATEID.

@@ -1,6 +1,6 @@
 //! The connection of a call, as programs see it.
 
-use std::cell::{Cell, OnceCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::fmt;
 use std::net::IpAddr;
 use std::rc::Rc;
@@ -29,7 +29,11 @@ struct ConnectionRecord {
     usage: Usage,
     ended: Cell<bool>,
     reverse: OnceCell<Box<dyn ReversePath>>,
+    end_notices: RefCell<Vec<EndNotice>>,
 }
+
+/// What is done when a connection ends.
+type EndNotice = Box<dyn FnOnce()>;
 
 impl ConnectionRef {
     /// A connection of a client, established at `since`; `share` is the client's share of the
@@ -46,6 +50,7 @@ impl ConnectionRef {
                 share,
                 ended: Cell::new(false),
                 reverse: OnceCell::new(),
+                end_notices: RefCell::default(),
             }),
         }
     }
@@ -105,13 +110,30 @@ impl ConnectionRef {
     }
 
     /// Notes that it has ended, and ends the waits for its client's memory.
-    pub(crate) fn end(&self) {
+    pub fn end(&self) {
         self.record.ended.set(true);
         self.record.memory.end();
+        for notice in self.record.end_notices.take() {
+            notice();
+        }
+    }
+
+    /// Has something done when it ends; at once if it has.
+    pub fn on_end(&self, notice: impl FnOnce() + 'static) {
+        match self.has_ended() {
+            true => notice(),
+            false => self.record.end_notices.borrow_mut().push(Box::new(notice)),
+        }
+    }
+
+    /// Whether its transport can call the client.
+    #[must_use]
+    pub fn has_reverse(&self) -> bool {
+        self.record.reverse.get().is_some()
     }
 
     /// Sets the way to call the client back. The first one set counts.
-    pub(crate) fn set_reverse(&self, path: impl ReversePath + 'static) {
+    pub fn set_reverse(&self, path: impl ReversePath + 'static) {
         let _ = self.record.reverse.set(Box::new(path));
     }
 

@@ -452,7 +452,10 @@ fn shared(plan: &WorkerPlan, context: &Context) -> Result<BuiltShared, BuildErro
         None => programs,
     };
     let client_state = plan.client_state.as_ref();
-    let client_state = client_state.map(|shared| shared.of_reactor(plan.index, &clock));
+    let client_state = client_state.map(|shared| {
+        let key = HandleKey::new(&plan.key);
+        shared.of_reactor(plan.index, key, &clock, context.alarm())
+    });
     let (programs, home) = match client_state {
         Some((state, home)) => (programs.with_nfs4(state), Some(home)),
         None => (programs, None),

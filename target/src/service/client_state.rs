@@ -8,13 +8,15 @@ use std::rc::Rc;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use millrace_admin::config::Nfs4;
-use millrace_reactor::{Clock, ReactorHandle, SendError};
+use millrace_admin::config::{Delegations, Nfs4};
+use millrace_reactor::{Alarm, Clock, ReactorHandle, SendError};
 
 use super::worker::ReactorMessage;
-use crate::nfs4::{ClientState, ServerIdentity};
+use crate::handle::HandleKey;
+use crate::nfs4::{CallbackSender, ClientState, ServerIdentity};
 use crate::state::{
-    HomeAnswer, HomeLink, HomeOutbox, HomeRequest, StateConfig, StateHome, StateViews,
+    CallbackOrder, HomeAnswer, HomeLink, HomeOutbox, HomeRequest, StateConfig, StateHome,
+    StateViews,
 };
 
 /// The reactor that keeps the state.
@@ -47,6 +49,7 @@ impl SharedClientState {
                 start,
                 reactors,
                 lease: settings.lease,
+                delegations: settings.delegations == Delegations::Auto,
                 // Their slots may keep 8 KiB of replies each, so all together 512 MiB.
                 sessions: 1024,
                 sessions_per_client: 16,
@@ -61,7 +64,13 @@ impl SharedClientState {
 
     /// The state as one reactor asks for it. The first one keeps it.
     #[must_use]
-    pub fn of_reactor(&self, reactor: usize, clock: &Clock) -> (ClientState, HomePost) {
+    pub fn of_reactor(
+        &self,
+        reactor: usize,
+        key: HandleKey,
+        clock: &Clock,
+        alarm: &Alarm,
+    ) -> (ClientState, HomePost) {
         let times = (self.epoch, clock.clone());
         let outbox = HomeOutbox::default();
         let link = if reactor == HOME {
@@ -73,15 +82,17 @@ impl SharedClientState {
         };
         let views = self.views.get().cloned();
         let views = views.expect("the first reactor is built first");
+        let sender = CallbackSender::new(reactor, key, clock, Some(alarm));
         let (identity, lease) = (self.identity.clone(), self.config.lease);
         let post = HomePost {
             outbox,
             answers: VecDeque::new(),
+            callbacks: VecDeque::new(),
             scanned: self.epoch,
         };
         let versions = self.minor_versions.clone();
         (
-            ClientState::new(link, views, identity, lease, versions),
+            ClientState::new(link, views, identity, lease, versions).with_callbacks(sender),
             post,
         )
     }
@@ -92,6 +103,8 @@ impl SharedClientState {
 pub struct HomePost {
     outbox: HomeOutbox,
     answers: VecDeque<(usize, HomeAnswer)>,
+    /// Callbacks that other reactors have to send.
+    callbacks: VecDeque<CallbackOrder>,
     scanned: Instant,
 }
 
@@ -128,11 +141,27 @@ impl HomePost {
                 break;
             }
         }
+        while let Some(order) = self.callbacks.pop_front() {
+            let Some(peer) = peers.get(order.path.reactor) else {
+                continue;
+            };
+            let message = ReactorMessage::CallClient(Box::new(order));
+            if let Err(SendError::Full(ReactorMessage::CallClient(order))) = peer.send(message) {
+                self.callbacks.push_front(*order);
+                break;
+            }
+        }
+    }
+
+    /// Goes on with callbacks. Returns the amount of work done.
+    pub fn call_clients(&mut self, state: &ClientState) -> usize {
+        let callbacks = &mut self.callbacks;
+        state.run_callbacks(|order| callbacks.push_back(order))
     }
 
     /// Whether something is to be sent.
     pub fn is_waiting(&self) -> bool {
-        !self.answers.is_empty() || !self.outbox.borrow().is_empty()
+        !self.callbacks.is_empty() || !self.answers.is_empty() || !self.outbox.borrow().is_empty()
     }
 
     /// Ends what has outlived its lease, from time to time, where the state is kept.
@@ -143,8 +172,7 @@ impl HomePost {
         self.scanned = now;
         let _ = state.link().ask_here(|home, now| {
             home.expire_clients(now);
-            // Callbacks, which would tell clients of these, are not served yet.
-            while home.take_event(now).is_some() {}
+            home.end_recalls(now);
         });
     }
 }

@@ -50,6 +50,7 @@ impl<S: Store> ReactorPrograms<S> {
     /// With NFS version 4, over this state of clients.
     #[must_use]
     pub fn with_nfs4(self, state: ClientState) -> Self {
+        self.nfs3().respect(state.delegations());
         self.nfs4().serve_with(Rc::new(state));
         self
     }

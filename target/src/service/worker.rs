@@ -20,10 +20,11 @@ use super::placement::Placement;
 use super::status::ReactorReport;
 use crate::call::{Serve, TurnEnd};
 use crate::capture::CaptureSink;
+use crate::nfs4::ClientState;
 use crate::rdma::{Arrived, FabricId, FabricSlot, Responder, ResponderShared};
 use crate::rpc::{OpenWork, RequestSlot, Transport};
 use crate::rpcbind::RpcbindServer;
-use crate::state::{HomeAnswer, HomeRequest};
+use crate::state::{CallbackOrder, HomeAnswer, HomeRequest};
 use crate::tcp::TcpServer;
 
 /// A message to a reactor.
@@ -57,6 +58,8 @@ pub enum ReactorMessage {
     AskHome(HomeRequest),
     /// The answer to a question of this reactor.
     HomeAnswer(HomeAnswer),
+    /// Call a client by a connection of this reactor.
+    CallClient(Box<CallbackOrder>),
     /// Take one message from here, and block until the other end is dropped.
     #[cfg(test)]
     Hold(crossbeam_channel::Receiver<()>),
@@ -258,14 +261,18 @@ where
         }
     }
 
-    /// Sends questions and answers about the state of clients.
-    fn ask_home(&mut self, now: Instant) {
+    /// Sends questions and answers about the state of clients, and calls clients. Returns the
+    /// amount of work done.
+    fn ask_home(&mut self, now: Instant) -> usize {
         if let Some(home) = &mut self.home
             && let Some(state) = self.responder.shared().programs.client_state()
         {
+            let work = home.call_clients(state);
             home.send(&self.peers);
             home.scan(state, now);
+            return work;
         }
+        0
     }
 
     fn retire(&mut self, gone: &[FabricId]) {
@@ -341,8 +348,8 @@ where
             .map_or(0, |rpcbind| rpcbind.poll(turn.now));
         records += self.place_arrivals(turn.now);
         self.context.activity().enter(2);
-        let tasks = self.responder.run();
-        self.ask_home(turn.now);
+        let mut tasks = self.responder.run();
+        tasks += self.ask_home(turn.now);
         self.context.activity().enter(3);
         let store = self.room.poll(turn.now);
         self.context.activity().enter(4);
@@ -398,6 +405,11 @@ where
                     state.link().take(answer);
                 }
             }
+            ReactorMessage::CallClient(order) => {
+                if let Some(state) = self.responder.shared().programs.client_state() {
+                    state.send_callback(&order);
+                }
+            }
             ReactorMessage::Retire(gone) => self.retire(&gone),
             ReactorMessage::Evict(id, answer) => {
                 let mut transports = self.transports_mut().into_iter();
@@ -431,12 +443,15 @@ where
         let drain = self.drain.and_then(|drain| drain.next_deadline());
         let rpcbind = self.rpcbind.as_ref().and_then(RpcbindServer::next_deadline);
         let fabrics = self.responder.next_deadline();
+        let state = self.responder.shared().programs.client_state();
+        let callbacks = state.and_then(ClientState::next_callback);
         fabrics
             .into_iter()
             .chain(self.tcp.next_deadline())
             .chain(rpcbind)
             .chain(self.room.next_deadline())
             .chain(drain)
+            .chain(callbacks)
             .min()
     }
 

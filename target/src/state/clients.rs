@@ -3,6 +3,7 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::time::Duration;
 
+use super::backchannel::Backchannel;
 use super::create_session::SessionGrant;
 use super::home::{StateEvent, StateHome};
 use super::table::IndexedTable;
@@ -45,6 +46,8 @@ pub(super) struct LeasedClient {
     pub expired_states: usize,
     /// State revoked by an administrator.
     pub admin_revoked_states: usize,
+    /// Delegations revoked as they were not returned.
+    pub unreturned_states: usize,
     /// Locked ranges.
     pub ranges: usize,
 }
@@ -55,6 +58,7 @@ pub(super) struct ClientSession {
     pub id: SessionId,
     /// When its end was asked for first, while requests were executed.
     pub draining: Option<Duration>,
+    pub back: Backchannel,
 }
 
 /// The records of an owner: at most one confirmed and one unconfirmed.
@@ -100,6 +104,10 @@ impl ClientTables {
 
     pub fn get_mut(&mut self, index: u32) -> Option<&mut LeasedClient> {
         self.records.get_mut(index)
+    }
+
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = (u32, &mut LeasedClient)> {
+        self.records.iter_mut()
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (u32, &LeasedClient)> {
@@ -152,6 +160,7 @@ impl ClientTables {
             states: HashSet::new(),
             expired_states: 0,
             admin_revoked_states: 0,
+            unreturned_states: 0,
             ranges: 0,
         });
         self.by_id.insert(id, index);

@@ -3,6 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::backchannel::{
+    Backchannel, BindingRequest, BoundChannels, CallbackParameters, CallbackPath,
+};
 use super::clients::{ClientId, ClientSession};
 use super::home::{StateEvent, StateHome};
 use super::session::{ChannelLimits, Session};
@@ -23,8 +26,10 @@ pub struct SessionRequest<'a> {
     pub back: ChannelLimits,
     /// Whether the connection is to carry callbacks, and can.
     pub backchannel: bool,
-    /// Program number of callbacks.
-    pub callback_program: u32,
+    /// The connection by which it came, if that can be identified.
+    pub connection: Option<CallbackPath>,
+    /// What callbacks are sent with, if the client has offered something usable.
+    pub callbacks: Option<&'a CallbackParameters>,
     /// What else is wrong with the arguments. It is the outcome of a new request, and kept for
     /// retries like others.
     pub fault: Option<&'a StateError>,
@@ -109,6 +114,20 @@ impl StateHome {
         if !has_room {
             return Err(StateError::NoSpc);
         }
+        let mut channel = Backchannel::new(request.callbacks.cloned(), back);
+        let backchannel = request.backchannel && request.callbacks.is_some();
+        if let Some(path) = request.connection {
+            let binding = BindingRequest {
+                channels: BoundChannels {
+                    fore: true,
+                    back: backchannel,
+                },
+                or_both: false,
+                can_call: request.backchannel,
+            };
+            channel.bind(path, binding)?;
+        }
+        let backchannel = channel.path().is_some();
         // Nothing fails from here on.
         if let Some(old) = superseded {
             self.remove_client(old);
@@ -124,11 +143,14 @@ impl StateHome {
             id,
             (request.client, index),
             [fore, back],
-            request.callback_program,
             self.leases.clone(),
         )));
         if let Some(client) = self.clients.get_mut(index) {
-            client.sessions.push(ClientSession { id, draining: None });
+            client.sessions.push(ClientSession {
+                id,
+                draining: None,
+                back: channel,
+            });
         }
         self.publish_conditions(index);
         Ok(SessionGrant {
@@ -136,7 +158,7 @@ impl StateHome {
             sequence: request.sequence,
             fore,
             back,
-            backchannel: request.backchannel,
+            backchannel,
         })
     }
 
@@ -198,6 +220,8 @@ impl StateHome {
         if let Some(client) = self.clients.get_mut(index) {
             client.sessions.retain(|known| known.id != session);
         }
+        self.leave_session(session);
+        self.publish_conditions(index);
         self.events.push_back(StateEvent::SessionEnded { session });
     }
 }

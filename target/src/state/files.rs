@@ -27,6 +27,8 @@ pub(super) struct StatefulFile {
     /// Its opens.
     pub opens: Vec<u32>,
     pub shares: ShareCounts,
+    /// Its delegations.
+    pub delegations: Vec<u32>,
     /// Its byte-range locks.
     pub ranges: LockedRanges,
     /// Requests for locks that were denied and wait, in their order.
@@ -62,6 +64,7 @@ impl FileTable {
                 uses: 0,
                 opens: Vec::new(),
                 shares: ShareCounts::default(),
+                delegations: Vec::new(),
                 ranges: LockedRanges::default(),
                 waiters: Vec::new(),
             })

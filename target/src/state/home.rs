@@ -7,11 +7,14 @@ use std::time::Duration;
 
 use siphasher::sip::SipHasher24;
 
+use super::callbacks::CallbackJobs;
 use super::clients::ClientTables;
+use super::delegation_guards::DelegationGuards;
 use super::files::{FileKey, FileTable};
 use super::lease::LeaseCells;
 use super::owners::OwnerTable;
 use super::published::PublishedStates;
+use super::recalls::DelegationHistory;
 use super::session::{ChannelLimits, SessionDirectory};
 use super::stateid::{Revocation, StateTable, Stateid};
 use super::{ClientId, SessionId};
@@ -47,6 +50,8 @@ pub struct StateConfig {
     pub ranges_per_client: usize,
     /// Most denied requests for locks that a file remembers.
     pub waiters_per_file: usize,
+    /// Whether delegations are granted.
+    pub delegations: bool,
     /// Upper limits of fore channels.
     pub fore_most: ChannelLimits,
     /// Lower limits of fore channels, in which a SEQUENCE and its reply fit.
@@ -79,6 +84,7 @@ impl Default for StateConfig {
             ranges_per_file: 1 << 14,
             ranges_per_client: 1 << 16,
             waiters_per_file: 1 << 10,
+            delegations: true,
             // 1 MiB of data, and the rest of the message.
             fore_most: limits((1 << 20) + 4096, 8192, 64, 64),
             fore_least: limits(256, 0, 1, 1),
@@ -130,6 +136,8 @@ pub struct StateViews {
     pub sessions: Arc<SessionDirectory>,
     /// What stateids allow.
     pub stateids: Arc<PublishedStates>,
+    /// Which files may have delegations.
+    pub delegations: Arc<DelegationGuards>,
 }
 
 /// The owner of clients, sessions, opens and locks.
@@ -143,7 +151,6 @@ pub struct StateViews {
 /// - Durable records: a client gets its record when it gets its first state, and loses it before
 ///   [`StateEvent::Revoked`] is acted on.
 /// - State protection: a record keeps the principal only.
-/// - Delegations: another kind of state, which share reservations of files will recall.
 #[derive(Debug)]
 pub struct StateHome {
     pub(super) config: StateConfig,
@@ -163,6 +170,11 @@ pub struct StateHome {
     pub(super) lock_states: HashMap<(u32, u32), u32>,
     /// Files with freed locks, of which the waiters have not been notified yet.
     pub(super) freed: Vec<u32>,
+    pub(super) callbacks: CallbackJobs,
+    pub(super) delegation_guards: Arc<DelegationGuards>,
+    pub(super) delegation_history: DelegationHistory,
+    /// Delegations that are being recalled.
+    pub(super) recalled: Vec<u32>,
     /// No lease runs out before this.
     pub(super) earliest_lease_end: Duration,
     pub(super) events: VecDeque<StateEvent>,
@@ -185,6 +197,10 @@ impl StateHome {
             lock_owners: OwnerTable::default(),
             lock_states: HashMap::new(),
             freed: Vec::new(),
+            callbacks: CallbackJobs::default(),
+            delegation_guards: Arc::default(),
+            delegation_history: DelegationHistory::default(),
+            recalled: Vec::new(),
             earliest_lease_end: Duration::ZERO,
             events: VecDeque::new(),
             config,
@@ -203,6 +219,7 @@ impl StateHome {
         StateViews {
             sessions: self.sessions(),
             stateids: self.states.published(),
+            delegations: Arc::clone(&self.delegation_guards),
         }
     }
 

@@ -114,6 +114,12 @@ impl HomeLink {
         self.clock.now().saturating_duration_since(self.epoch)
     }
 
+    /// An instant, from the time as state has it.
+    #[must_use]
+    pub fn instant(&self, time: Duration) -> Instant {
+        self.epoch + time
+    }
+
     /// Asks the home. On its own reactor it answers at once. `None` if the answer is of another
     /// type, which no home gives.
     pub async fn ask<T: Send + 'static>(
@@ -146,6 +152,28 @@ impl HomeLink {
                 Some(run(&mut home.borrow_mut(), now))
             }
             HomePlace::Elsewhere { .. } => None,
+        }
+    }
+
+    /// Reports something to the home, without waiting for an answer.
+    pub fn tell(&self, run: impl FnOnce(&mut StateHome, Duration) + Send + 'static) {
+        match &self.place {
+            HomePlace::Here(home) => {
+                let now = self.now();
+                run(&mut home.borrow_mut(), now);
+            }
+            HomePlace::Elsewhere { outbox, answers } => {
+                // Nothing waits for this one's answer, so that it is dropped.
+                let (token, _) = answers.register();
+                outbox.borrow_mut().push_back(HomeRequest {
+                    from: self.reactor,
+                    token,
+                    run: Box::new(move |home, now| {
+                        run(home, now);
+                        Box::new(())
+                    }),
+                });
+            }
         }
     }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::StateError;
 use super::clients::ClientId;
+use super::delegations::FileUse;
 use super::files::FileKey;
 use super::home::StateHome;
 use super::ranges::{ByteRange, LockConflict, LockMode, LockedRange, LockedRanges};
@@ -132,12 +133,12 @@ impl StateHome {
         Ok(self.states.stateid(state))
     }
 
-    /// Whether a range could be locked. Changes nothing.
+    /// Whether a range could be locked. Changes nothing but that delegations are recalled.
     ///
     /// # Errors
-    /// [`StateError::Denied`].
+    /// [`StateError::Denied`]; [`StateError::Delay`] while a delegation for writing is recalled.
     pub fn test_lock(
-        &self,
+        &mut self,
         client: ClientId,
         owner: &[u8],
         file: &FileKey,
@@ -149,6 +150,8 @@ impl StateHome {
         let Some(file) = self.files.find(file) else {
             return Ok(());
         };
+        // Its holder may have locks that only it knows of.
+        self.settle_delegations(Some(index), file, FileUse::Read, now)?;
         let owner = self.lock_owners.find(index, owner);
         match self.live_conflict(file, (Some(index), owner), range, mode, now) {
             Some(conflict) => Err(self.describe(&conflict)),
@@ -192,7 +195,7 @@ impl StateHome {
         let record = self.states.get(state).ok_or(StateError::BadStateid)?;
         let is_held = match record.detail {
             StateDetail::Revoked(_) => false,
-            StateDetail::Open(_) => true,
+            StateDetail::Open(_) | StateDetail::Delegation(_) => true,
             StateDetail::Lock(_) => {
                 record.check_sequence(stateid.sequence)?;
                 let file = self.files.get(record.file);

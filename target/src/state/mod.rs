@@ -1,4 +1,5 @@
-//! Clients, sessions, opens and byte-range locks, with the leases that all of them depend on.
+//! Clients, sessions, opens, byte-range locks and delegations, with the leases that all of them
+//! depend on.
 //!
 //! The module is independent of protocol versions. It does no I/O, and does not depend on RPC or
 //! XDR. Programs translate requests to calls of [`StateHome`] and map [`StateError`] to their
@@ -9,9 +10,15 @@
 //! - [`Session`] is the part that all reactors share: slots that a request takes by one
 //!   compare-exchange, and cells in which reactors record the time of a client's last request.
 //!   [`SessionDirectory`] finds sessions without a lock.
+//! - Callbacks: the home decides which client is called about what, in which slot and by which
+//!   connection ([`CallbackOrder`]); the reactor of the connection sends them.
 
+mod backchannel;
+mod callbacks;
 mod clients;
 mod create_session;
+mod delegation_guards;
+mod delegations;
 mod error;
 mod files;
 mod home;
@@ -22,6 +29,7 @@ mod opens;
 mod owners;
 mod published;
 mod ranges;
+mod recalls;
 mod records;
 mod session;
 mod share;
@@ -33,8 +41,15 @@ mod table;
 mod tests;
 mod waiters;
 
+pub use backchannel::{BindingRequest, BoundChannels, CallbackParameters, CallbackPath};
+pub use callbacks::{
+    CALLBACK_TIME, CallbackAnswer, CallbackOrder, CallbackOutcome, CallbackSubject, CallbackTicket,
+    ReferringRequest,
+};
 pub use clients::{ClientId, ExchangeOutcome};
 pub use create_session::{SessionGrant, SessionRequest};
+pub use delegation_guards::{DelegationGate, DelegationGuards};
+pub use delegations::{DelegationOutcome, DelegationRequest, DelegationWish, FileUse};
 pub use error::StateError;
 pub use files::FileKey;
 pub use home::{StateConfig, StateEvent, StateHome, StateViews};

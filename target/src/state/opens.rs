@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::StateError;
 use super::clients::ClientId;
+use super::delegations::FileUse;
 use super::files::FileKey;
 use super::home::StateHome;
 use super::share::ShareMode;
@@ -58,8 +59,8 @@ impl StateHome {
     ///
     /// # Errors
     /// [`StateError::Inval`] without access, [`StateError::Grace`] before the client's
-    /// RECLAIM_COMPLETE, [`StateError::ShareDenied`], and [`StateError::NoSpc`] or
-    /// [`StateError::Delay`] at limits. [`StateError::BadSession`] if the client is gone.
+    /// RECLAIM_COMPLETE, [`StateError::ShareDenied`], [`StateError::Delay`] while a delegation is
+    /// recalled, and [`StateError::NoSpc`] or [`StateError::Delay`] at limits. [`StateError::BadSession`] if the client is gone.
     pub fn open(
         &mut self,
         client: ClientId,
@@ -74,6 +75,11 @@ impl StateHome {
         }
         let holder = self.check_reclaimed(client)?;
         if let Some(file) = self.files.find(&key) {
+            let file_use = match access.meets(ShareMode::WRITE) || deny.meets(ShareMode::READ) {
+                true => FileUse::Change,
+                false => FileUse::Read,
+            };
+            self.settle_delegations(Some(holder), file, file_use, now)?;
             self.settle_share_conflict(holder, file, (access, deny), now)?;
         }
         let file = self.files.find(&key);
@@ -156,6 +162,13 @@ impl StateHome {
         now: Duration,
     ) -> Result<IoGrant, StateError> {
         let access = kind.access();
+        if stateid.is_special() {
+            let file_use = match kind {
+                IoKind::Read => FileUse::Read,
+                IoKind::Write | IoKind::SetSize => FileUse::Change,
+            };
+            self.check_delegations(Some(client), file, file_use, now)?;
+        }
         if *stateid == Stateid::READ_BYPASS && kind == IoKind::Read {
             return Ok(IoGrant::Permissions);
         }
@@ -168,6 +181,7 @@ impl StateHome {
         let open = match &record.detail {
             StateDetail::Open(open) => Some(open),
             StateDetail::Lock(lock) => self.states.open(lock.open),
+            StateDetail::Delegation(_) => return self.check_delegated_io(state, kind, now),
             StateDetail::Revoked(_) => None,
         };
         let opened = open.ok_or(StateError::BadStateid)?.access;

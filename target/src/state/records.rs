@@ -1,6 +1,6 @@
 //! Addition, revocation and removal of state of any kind.
 
-use super::clients::LeasedClient;
+use super::clients::{ClientSession, LeasedClient};
 use super::home::{StateEvent, StateHome};
 use super::session::SessionConditions;
 use super::stateid::{Revocation, StateDetail, StateRecord};
@@ -29,6 +29,9 @@ impl StateHome {
                 known.opens.retain(|&one| one != state);
                 known.shares.count(open.access, open.deny, false);
             }
+        }
+        if let StateDetail::Delegation(_) = &detail {
+            self.release_delegation(state, file);
         }
         if let StateDetail::Lock(lock) = &detail {
             self.lock_states.remove(&(lock.owner, lock.open));
@@ -106,8 +109,20 @@ impl StateHome {
             .with(
                 SessionConditions::ADMIN_REVOKED,
                 client.admin_revoked_states > 0,
+            )
+            .with(
+                SessionConditions::RECALLABLE_REVOKED,
+                client.unreturned_states > 0,
             );
+        let is_down = |session: &ClientSession| session.back.is_down();
+        let all_down = client.sessions.iter().any(is_down)
+            && client.sessions.iter().all(|one| one.back.path().is_none());
         for session in &client.sessions {
+            let back = &session.back;
+            let conditions = conditions
+                .with(SessionConditions::PATH_DOWN, all_down)
+                .with(SessionConditions::PATH_DOWN_SESSION, back.is_down())
+                .with(SessionConditions::BACKCHANNEL_FAULT, back.is_faulty());
             if let Ok(session) = self.sessions.find(session.id) {
                 session.set_conditions(conditions);
             }
@@ -121,6 +136,7 @@ impl LeasedClient {
         match reason {
             Revocation::LeaseExpired => &mut self.expired_states,
             Revocation::Administrative => &mut self.admin_revoked_states,
+            Revocation::NotReturned => &mut self.unreturned_states,
         }
     }
 }

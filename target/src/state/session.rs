@@ -61,6 +61,14 @@ impl SessionConditions {
     pub const EXPIRED_SOME: Self = Self(2);
     /// State of the client was revoked by an administrator.
     pub const ADMIN_REVOKED: Self = Self(4);
+    /// Delegations of the client were revoked as they were not returned.
+    pub const RECALLABLE_REVOKED: Self = Self(8);
+    /// No session of the client has a connection for callbacks any more.
+    pub const PATH_DOWN: Self = Self(16);
+    /// The session has no connection for callbacks any more.
+    pub const PATH_DOWN_SESSION: Self = Self(32);
+    /// Client and server disagree about all slots of the backchannel.
+    pub const BACKCHANNEL_FAULT: Self = Self(64);
 
     /// Whether all these conditions last.
     #[must_use]
@@ -88,7 +96,6 @@ pub struct Session {
     client_index: u32,
     fore: ChannelLimits,
     back: ChannelLimits,
-    callback_program: u32,
     slots: Box<[SessionSlot]>,
     conditions: AtomicU32,
     has_ended: AtomicBool,
@@ -100,7 +107,6 @@ impl Session {
         id: SessionId,
         (client, client_index): (ClientId, u32),
         [fore, back]: [ChannelLimits; 2],
-        callback_program: u32,
         leases: Arc<LeaseCells>,
     ) -> Self {
         let slot = |_| SessionSlot::new(fore.cached_size as usize);
@@ -110,7 +116,6 @@ impl Session {
             client_index,
             fore,
             back,
-            callback_program,
             slots: (0..fore.requests).map(slot).collect(),
             conditions: AtomicU32::new(0),
             has_ended: AtomicBool::new(false),
@@ -140,12 +145,6 @@ impl Session {
     #[must_use]
     pub fn back(&self) -> &ChannelLimits {
         &self.back
-    }
-
-    /// The program number of callbacks.
-    #[must_use]
-    pub fn callback_program(&self) -> u32 {
-        self.callback_program
     }
 
     /// The highest slot that requests may use.
@@ -275,6 +274,12 @@ impl SessionClaim {
     #[must_use]
     pub fn slot(&self) -> u32 {
         self.slot
+    }
+
+    /// The sequence number.
+    #[must_use]
+    pub fn sequence(&self) -> u32 {
+        self.sequence
     }
 
     /// Ends the request, as [`SlotClaim::finish`](super::SlotClaim::finish).

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::StateError;
 use super::clients::ClientId;
+use super::delegations::DelegationRecord;
 use super::files::FileKey;
 use super::published::PublishedStates;
 use super::share::ShareMode;
@@ -60,6 +61,7 @@ struct StateName {
 
 const OPEN_KIND: u8 = 1;
 const LOCK_KIND: u8 = 2;
+const DELEGATION_KIND: u8 = 3;
 
 impl StateName {
     fn encode(self) -> [u8; 12] {
@@ -94,6 +96,8 @@ pub enum Revocation {
     LeaseExpired,
     /// An administrator wanted it.
     Administrative,
+    /// It was a delegation, and not returned in time when it was recalled.
+    NotReturned,
 }
 
 /// State that a stateid designates.
@@ -111,6 +115,7 @@ pub(super) struct StateRecord {
 pub(super) enum StateDetail {
     Open(OpenRecord),
     Lock(LockRecord),
+    Delegation(DelegationRecord),
     Revoked(Revocation),
 }
 
@@ -142,7 +147,24 @@ impl StateRecord {
         match self.detail {
             StateDetail::Revoked(Revocation::LeaseExpired) => Err(StateError::Expired),
             StateDetail::Revoked(Revocation::Administrative) => Err(StateError::AdminRevoked),
-            StateDetail::Open(_) | StateDetail::Lock(_) => Ok(()),
+            StateDetail::Revoked(Revocation::NotReturned) => Err(StateError::DelegRevoked),
+            StateDetail::Open(_) | StateDetail::Lock(_) | StateDetail::Delegation(_) => Ok(()),
+        }
+    }
+
+    /// The delegation that it is.
+    pub fn delegation(&self) -> Option<&DelegationRecord> {
+        match &self.detail {
+            StateDetail::Delegation(delegation) => Some(delegation),
+            _ => None,
+        }
+    }
+
+    /// The delegation that it is.
+    pub fn delegation_mut(&mut self) -> Option<&mut DelegationRecord> {
+        match &mut self.detail {
+            StateDetail::Delegation(delegation) => Some(delegation),
+            _ => None,
         }
     }
 
@@ -231,6 +253,7 @@ impl StateTable {
         cell.generation += 1;
         cell.kind = match record.detail {
             StateDetail::Lock(_) => LOCK_KIND,
+            StateDetail::Delegation(_) => DELEGATION_KIND,
             StateDetail::Open(_) | StateDetail::Revoked(_) => OPEN_KIND,
         };
         cell.record = Some(record);

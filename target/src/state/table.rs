@@ -51,6 +51,11 @@ impl<T> IndexedTable<T> {
         self.values.get_mut(index as usize)?.as_mut()
     }
 
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = (u32, &mut T)> {
+        let values = (0..).zip(&mut self.values);
+        values.filter_map(|(index, value)| Some((index, value.as_mut()?)))
+    }
+
     pub fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
         let values = (0..).zip(&self.values);
         values.filter_map(|(index, value)| Some((index, value.as_ref()?)))

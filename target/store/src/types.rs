@@ -435,6 +435,8 @@ pub struct Properties {
     /// Whether [`Attributes::change`] counts by itself, so that it rises with each change whatever
     /// the clock does.
     pub counts_changes: bool,
+    /// Whether others than this store may change files, unknown to it.
+    pub changes_elsewhere: bool,
 }
 
 /// Why an operation failed; the names follow RFC 1813 section 2.6.

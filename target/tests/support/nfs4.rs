@@ -183,6 +183,11 @@ impl<H: StateSeam> Bench4<H> {
         *self.connection.borrow_mut() = connection(&self.flow, peer);
     }
 
+    /// Has calls come by this connection.
+    pub fn call_by(&self, connection: &ConnectionRef) {
+        *self.connection.borrow_mut() = connection.clone();
+    }
+
     /// The connection that calls come by.
     pub fn connection(&self) -> ConnectionRef {
         self.connection.borrow().clone()

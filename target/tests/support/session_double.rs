@@ -346,6 +346,14 @@ impl StateSeam for SessionDouble {
         Err(OperationStatus::BadStateId)
     }
 
+    fn has_delegations(&self) -> bool {
+        false
+    }
+
+    async fn begin_change(&self, _: &DoubleRequest, _: &FileIdentity) -> OperationOutcome<()> {
+        Ok(())
+    }
+
     async fn free_stateid(&self, _: &DoubleRequest, _: StateId) -> OperationOutcome<()> {
         Err(OperationStatus::BadStateId)
     }

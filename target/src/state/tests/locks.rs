@@ -168,7 +168,7 @@ fn v4_lock_08_a_test_sees_all_but_the_same_owner() {
     let (mut bed, [(one, open), (two, _)]) = two_clients();
     bed.lock(&one, file(1), new(open), (0, 10), READ).unwrap();
     let now = bed.now;
-    let test = |client: &TestClient, owner: &[u8], key, mode| {
+    let mut test = |client: &TestClient, owner: &[u8], key, mode| {
         let range = ByteRange::new(9, 5).unwrap();
         bed.home.test_lock(client.id, owner, &key, range, mode, now)
     };

@@ -78,7 +78,8 @@ fn session_request(client: ClientId, sequence: u32) -> SessionRequest<'static> {
         fore: LINUX,
         back: LINUX_BACK,
         backchannel: true,
-        callback_program: 0x4000_0000,
+        connection: None,
+        callbacks: None,
         fault: None,
     }
 }

@@ -170,6 +170,7 @@ impl Tree {
             clone_block: None,
             xattrs: true,
             counts_changes: true,
+            changes_elsewhere: false,
         }
     }
 }

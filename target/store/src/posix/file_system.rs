@@ -83,6 +83,7 @@ impl FileSystem {
             clone_block: clone_block(&self.mount, space.f_bsize),
             xattrs: has_xattrs(self.mount.as_fd()),
             counts_changes: false,
+            changes_elsewhere: true,
         })
     }
 }

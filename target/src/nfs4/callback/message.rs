@@ -1,0 +1,173 @@
+//! CB_COMPOUND: calls as they are sent, and what their replies mean (RFC 8881 section 20).
+
+use std::sync::Arc;
+
+use millrace_wire::nfs4::{
+    CALLBACK_VERSION, COMPOUND, CallbackCompound, CallbackNotifyLock, CallbackOperation,
+    CallbackRecall, CallbackResults, CallbackResultsReader, CallbackSecurities, CallbackSecurity,
+    CallbackSequence, CompoundReplyHeader, HasStatus, OperationStatus, ReferringCall,
+    ReferringCalls, StateOwner,
+};
+use millrace_wire::rpc::{Accepted, CallHeader, CallOutcome, Credential, OpaqueAuth, ReplyHeader};
+use millrace_wire::xdr::{Array, BoundedBytes, Decode, Decoder, Encode, Encoder};
+
+use crate::handle::HandleKey;
+use crate::nfs4::client_state::wire_stateid;
+use crate::state::{
+    CallbackAnswer, CallbackOrder, CallbackOutcome, CallbackSubject, FileKey, ReferringRequest,
+};
+
+/// Longest call: handles and owners are bounded.
+const CALL_MAX: usize = 4096;
+/// Longest credential.
+const CREDENTIAL_MAX: usize = 512;
+
+/// The credential of callbacks among those that a client accepts: AUTH_SYS, else AUTH_NONE.
+/// RPCSEC_GSS is not served.
+pub(super) fn credential(offered: &CallbackSecurities<'_>) -> Option<Arc<[u8]>> {
+    let mut chosen = None;
+    for one in offered.iter() {
+        match one {
+            CallbackSecurity::Sys(body) => {
+                chosen = Some(Credential::Sys(body));
+                break;
+            }
+            CallbackSecurity::None => chosen = Some(Credential::None),
+            CallbackSecurity::Gss(_) => {}
+        }
+    }
+    let mut bytes = [0; CREDENTIAL_MAX];
+    let mut out = Encoder::new(&mut bytes);
+    chosen?.encode(&mut out).ok()?;
+    let length = out.position();
+    Some(bytes[..length].into())
+}
+
+/// The call message of a callback; `None` if it would be longer than the client takes.
+pub(super) fn encode(order: &CallbackOrder, key: &HandleKey) -> Option<Vec<u8>> {
+    let mut buffer = vec![0; CALL_MAX];
+    let credential = &order.parameters.credential;
+    let header = CallHeader {
+        xid: 0,
+        program: order.parameters.program,
+        version: CALLBACK_VERSION,
+        procedure: COMPOUND,
+        credential: Credential::decode(&mut Decoder::new(credential)).ok()?,
+        verifier: OpaqueAuth::NONE,
+    };
+    let granted_by = match &order.subject {
+        CallbackSubject::Recall { granted_by, .. } => *granted_by,
+        CallbackSubject::LockAvailable { .. } => None,
+    };
+    let calls = granted_by.map(|request| {
+        [ReferringCall {
+            sequence: request.sequence,
+            slot: request.slot,
+        }]
+    });
+    let lists = match (&granted_by, &calls) {
+        (Some(ReferringRequest { session, .. }), Some(calls)) => Some([ReferringCalls {
+            session: session.0,
+            calls: Array::new(calls),
+        }]),
+        _ => None,
+    };
+    let sequence = CallbackOperation::Sequence(CallbackSequence {
+        session: order.session.0,
+        sequence: order.sequence,
+        slot: order.slot,
+        highest_slot: order.highest_slot,
+        // Linux refuses to cache replies.
+        cache_this: false,
+        referring: lists
+            .as_ref()
+            .map_or(Array::new(&[]), |lists| Array::new(lists)),
+    });
+    let (CallbackSubject::Recall { file, .. } | CallbackSubject::LockAvailable { file, .. }) =
+        &order.subject;
+    let FileKey { export, object } = *file;
+    let handle = key.seal(export, object);
+    let handle = BoundedBytes(handle.as_bytes());
+    let operation = match &order.subject {
+        CallbackSubject::Recall {
+            stateid, truncates, ..
+        } => CallbackOperation::Recall(CallbackRecall {
+            delegation: wire_stateid(*stateid),
+            truncate: *truncates,
+            handle,
+        }),
+        CallbackSubject::LockAvailable { owner, .. } => {
+            CallbackOperation::NotifyLock(CallbackNotifyLock {
+                handle,
+                owner: StateOwner {
+                    client: order.client.0,
+                    owner: BoundedBytes(owner),
+                },
+            })
+        }
+    };
+    let compound = CallbackCompound {
+        minor_version: order.parameters.minor_version,
+        operations: &[sequence, operation],
+    };
+    let mut out = Encoder::new(&mut buffer);
+    header.encode(&mut out).ok()?;
+    compound.encode(&mut out).ok()?;
+    let length = out.position();
+    buffer.truncate(length);
+    let fits = u32::try_from(length).is_ok_and(|length| length <= order.size_max);
+    fits.then_some(buffer)
+}
+
+/// What a reply message means. One that cannot be read is like a refusal: the client does not
+/// speak the protocol.
+pub(super) fn read(reply: &[u8]) -> CallbackOutcome {
+    try_read(reply).unwrap_or(CallbackOutcome::Refused)
+}
+
+fn try_read(reply: &[u8]) -> Option<CallbackOutcome> {
+    let mut input = Decoder::new(reply);
+    match ReplyHeader::decode(&mut input).ok()?.outcome {
+        CallOutcome::Accepted {
+            status: Accepted::Success,
+            ..
+        } => {}
+        _ => return None,
+    }
+    let header = CompoundReplyHeader::decode(&mut input).ok()?;
+    let mut results = CallbackResultsReader::new(input, header.results);
+    let sequence = match results.next() {
+        Some(Ok(CallbackResults::Sequence(sequence))) => sequence,
+        Some(Ok(_) | Err(_)) => return None,
+        // Refused before the first operation, as with a minor version that is not served.
+        None => return Some(refusal(header.status)),
+    };
+    let sequence = match sequence {
+        Ok(sequence) => sequence,
+        Err(status) => return Some(refusal(status)),
+    };
+    let status = match results.next() {
+        Some(result) => result.ok()?.status(),
+        None => header.status,
+    };
+    Some(CallbackOutcome::Taken {
+        answer: match status {
+            // Its first copy was executed.
+            OperationStatus::Ok | OperationStatus::RetryUncached => CallbackAnswer::Done,
+            OperationStatus::Delay => CallbackAnswer::Later,
+            _ => CallbackAnswer::Failed,
+        },
+        target_slot: sequence.target_highest_slot,
+    })
+}
+
+/// What a failed CB_SEQUENCE means.
+fn refusal(status: OperationStatus) -> CallbackOutcome {
+    match status {
+        OperationStatus::Delay => CallbackOutcome::NotReady,
+        OperationStatus::BadSlot
+        | OperationStatus::SequenceMisordered
+        | OperationStatus::SequenceFalseRetry => CallbackOutcome::Misordered,
+        _ => CallbackOutcome::Refused,
+    }
+}

@@ -1,0 +1,218 @@
+//! Calls to clients: the connections of one reactor that carry them, and the messages.
+//!
+//! The room `state` decides who is called and about what. A [`CallbackOrder`] of its home is sent
+//! here, by the reactor of the connection, and the outcome is reported to the home.
+
+mod connections;
+mod message;
+
+use std::cell::RefCell;
+use std::future::Future;
+use std::pin::Pin;
+use std::time::Instant;
+
+use millrace_reactor::task::{TaskEnd, TaskSet};
+use millrace_reactor::{Alarm, Clock};
+use millrace_wire::nfs4::CallbackSecurities;
+
+use self::connections::CallbackConnections;
+use super::client_state::ClientState;
+use crate::handle::HandleKey;
+use crate::rpc::ConnectionRef;
+use crate::rpc::reverse::{ReverseCall, ReverseError};
+use crate::state::{
+    CALLBACK_TIME, CallbackOrder, CallbackOutcome, CallbackParameters, CallbackPath,
+    CallbackTicket, StateEvent,
+};
+
+/// Most callbacks of a reactor that are not answered. Those beyond that are sent later.
+const CALLS_MAX: usize = 4096;
+
+type Report = (CallbackTicket, CallbackOutcome);
+type CallTask = Pin<Box<dyn Future<Output = Report>>>;
+
+/// Sends the callbacks of one reactor.
+pub struct CallbackSender {
+    reactor: usize,
+    key: HandleKey,
+    clock: Clock,
+    connections: CallbackConnections,
+    calls: RefCell<TaskSet<CallTask>>,
+    /// Outcomes that the home does not know yet.
+    reports: RefCell<Vec<Report>>,
+}
+
+impl std::fmt::Debug for CallbackSender {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_struct("CallbackSender")
+            .field("reactor", &self.reactor)
+            .finish_non_exhaustive()
+    }
+}
+
+impl CallbackSender {
+    /// The sender of a reactor, which seals file handles with `key`. `alarm` is rung when a
+    /// callback is answered, for reactors that sleep.
+    #[must_use]
+    pub fn new(reactor: usize, key: HandleKey, clock: &Clock, alarm: Option<&Alarm>) -> Self {
+        Self {
+            reactor,
+            key,
+            clock: clock.clone(),
+            connections: CallbackConnections::default(),
+            calls: RefCell::new(TaskSet::new(CALLS_MAX, alarm)),
+            reports: RefCell::default(),
+        }
+    }
+
+    /// The path that a connection is.
+    pub fn path(&self, connection: &ConnectionRef) -> CallbackPath {
+        CallbackPath {
+            reactor: self.reactor,
+            connection: connection.id(),
+        }
+    }
+
+    /// Remembers a connection that may carry callbacks, and its end.
+    pub fn allow(&self, connection: &ConnectionRef) {
+        connection.allow_reverse();
+        self.connections.add(connection);
+    }
+
+    /// Remembers only the end of a connection that is bound to a session.
+    pub fn watch(&self, connection: &ConnectionRef) {
+        self.connections.add(connection);
+    }
+
+    /// Sends a callback.
+    fn send(&self, order: &CallbackOrder) {
+        let (ticket, repeats) = (order.ticket, order.repeats);
+        let outcome = match (
+            self.connections.find(order.path.connection),
+            message::encode(order, &self.key),
+        ) {
+            (_, None) => CallbackOutcome::Unsendable,
+            // It has ended, which the home is going to learn.
+            (None, _) => CallbackOutcome::Lost { xid: None },
+            (Some(connection), Some(message)) => {
+                let deadline = self.clock.now() + CALLBACK_TIME;
+                let call = Box::pin(async move {
+                    let call = ReverseCall {
+                        message: &message,
+                        repeats,
+                        deadline,
+                    };
+                    let reply = connection.call_client(call).await;
+                    (ticket, outcome(reply))
+                });
+                match self.calls.borrow_mut().spawn(call) {
+                    Ok(_) => return,
+                    Err(_) => CallbackOutcome::NotReady,
+                }
+            }
+        };
+        self.reports.borrow_mut().push((ticket, outcome));
+    }
+
+    /// Goes on with callbacks. Returns the amount of work done.
+    fn run(&self) -> usize {
+        let mut calls = self.calls.borrow_mut();
+        if calls.is_empty() {
+            return 0;
+        }
+        let mut ended: Vec<TaskEnd<Report>> = Vec::new();
+        let work = calls.run(&mut ended);
+        let done = ended.into_iter().filter_map(|one| one.outcome.ok());
+        self.reports.borrow_mut().extend(done);
+        work
+    }
+}
+
+/// What became of a callback.
+fn outcome(reply: Result<Vec<u8>, ReverseError>) -> CallbackOutcome {
+    match reply {
+        Ok(reply) => message::read(&reply),
+        Err(ReverseError::ConnectionLost { xid }) => CallbackOutcome::Lost { xid: Some(xid) },
+        // The same connection may carry it again, and still knows this identifier.
+        Err(ReverseError::TimedOut { .. } | ReverseError::NotReady) => {
+            CallbackOutcome::Lost { xid: None }
+        }
+        Err(
+            ReverseError::NotACall | ReverseError::TooLong { .. } | ReverseError::Refused { .. },
+        ) => CallbackOutcome::Unsendable,
+    }
+}
+
+impl ClientState {
+    /// Sends a callback by a connection of this reactor.
+    pub fn send_callback(&self, order: &CallbackOrder) {
+        if let Some(sender) = self.callbacks() {
+            sender.send(order);
+        }
+    }
+
+    /// When a callback of the home is to be looked at again, if the home is on this reactor.
+    #[must_use]
+    pub fn next_callback(&self) -> Option<Instant> {
+        let due = self.link().ask_here(|home, _| home.next_callback());
+        due.flatten().map(|due| self.link().instant(due))
+    }
+
+    /// Goes on with callbacks: those of the home that are due, those of this reactor that were
+    /// answered, and connections that have ended. Orders for other reactors go to `forward`.
+    /// Returns the amount of work done.
+    pub fn run_callbacks(&self, mut forward: impl FnMut(CallbackOrder)) -> usize {
+        let Some(sender) = self.callbacks() else {
+            return 0;
+        };
+        let mut work = sender.run();
+        for connection in sender.connections.take_ended() {
+            self.link()
+                .tell(move |home, _| home.connection_ended(connection));
+            work += 1;
+        }
+        for (ticket, outcome) in sender.reports.take() {
+            self.link()
+                .tell(move |home, now| home.callback_ended(ticket, outcome, now));
+            work += 1;
+        }
+        let mut own = Vec::new();
+        let _ = self.link().ask_here(|home, now| {
+            while let Some(event) = home.take_event(now) {
+                if let StateEvent::LockAvailable {
+                    client,
+                    file,
+                    owner,
+                } = event
+                {
+                    home.notify_lock(client, file, owner, now);
+                }
+            }
+            while let Some(order) = home.take_callback(now) {
+                match order.path.reactor == sender.reactor {
+                    true => own.push(order),
+                    false => forward(order),
+                }
+            }
+        });
+        for order in own {
+            sender.send(&order);
+            work += 1;
+        }
+        work
+    }
+}
+
+/// The parameters of callbacks that a client offers.
+pub(super) fn parameters(
+    program: u32,
+    security: &CallbackSecurities<'_>,
+    minor_version: u32,
+) -> Option<CallbackParameters> {
+    Some(CallbackParameters {
+        program,
+        minor_version,
+        credential: message::credential(security)?,
+    })
+}

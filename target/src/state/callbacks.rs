@@ -1,0 +1,477 @@
+//! Callbacks that are due: each waits for a slot and a connection of its client, is sent, and sent
+//! again where the client asks for that or the connection is lost (RFC 8881 sections 2.10.6.2 and
+//! 20.9).
+//!
+//! The home decides what is sent and by which connection; the reactor of the connection sends it
+//! and reports the outcome.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::SessionId;
+use super::backchannel::{CallbackParameters, CallbackPath, TakenSlot};
+use super::clients::ClientId;
+use super::files::FileKey;
+use super::home::StateHome;
+use super::stateid::Stateid;
+
+/// How long a client has to answer a callback.
+pub const CALLBACK_TIME: Duration = Duration::from_secs(10);
+/// The pauses before a callback is repeated that the client was not ready for.
+const PAUSE_LEAST: Duration = Duration::from_millis(100);
+const PAUSE_MOST: Duration = Duration::from_secs(1);
+/// Most callbacks of a client that wait.
+const WAITING_MAX: usize = 1024;
+
+/// A request of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReferringRequest {
+    /// The session.
+    pub session: SessionId,
+    /// The slot.
+    pub slot: u32,
+    /// Its sequence number.
+    pub sequence: u32,
+}
+
+/// What a client is called about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CallbackSubject {
+    /// A delegation is to be returned.
+    Recall {
+        /// The delegation.
+        stateid: Stateid,
+        /// The file.
+        file: FileKey,
+        /// Whether the file will be truncated to nothing.
+        truncates: bool,
+        /// The request that the delegation was granted with. Its reply may still be on its way.
+        granted_by: Option<ReferringRequest>,
+    },
+    /// A denied lock has become available.
+    LockAvailable {
+        /// The file.
+        file: FileKey,
+        /// The lock owner.
+        owner: Arc<[u8]>,
+    },
+}
+
+/// A callback for a reactor to send.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CallbackOrder {
+    /// Names the order in its [report](StateHome::callback_ended).
+    pub ticket: CallbackTicket,
+    /// By which connection.
+    pub path: CallbackPath,
+    /// In which session.
+    pub session: SessionId,
+    /// The client.
+    pub client: ClientId,
+    /// The slot.
+    pub slot: u32,
+    /// Its sequence number.
+    pub sequence: u32,
+    /// The highest slot in use.
+    pub highest_slot: u32,
+    /// Program and credential.
+    pub parameters: CallbackParameters,
+    /// Longest message.
+    pub size_max: u32,
+    /// The transaction identifier of the same callback when it was sent before and lost.
+    pub repeats: Option<u32>,
+    /// What about.
+    pub subject: CallbackSubject,
+}
+
+/// An attempt to send a callback.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CallbackTicket {
+    job: u64,
+    attempt: u32,
+}
+
+/// What became of a callback.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CallbackOutcome {
+    /// The client has taken it, and answered the operation so.
+    Taken {
+        /// The answer to the operation.
+        answer: CallbackAnswer,
+        /// The highest slot that the client wants to be used.
+        target_slot: u32,
+    },
+    /// The client is not ready for the slot's next callback.
+    NotReady,
+    /// The client disagrees about the slot or its sequence number.
+    Misordered,
+    /// The client does not know the session, or refuses the program or the credential.
+    Refused,
+    /// It cannot be sent at all.
+    Unsendable,
+    /// It was not answered: the connection has ended or is silent.
+    Lost {
+        /// The transaction identifier, if it may have been sent.
+        xid: Option<u32>,
+    },
+}
+
+/// The answer to the operation of a callback.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CallbackAnswer {
+    /// It was done, now or when it was sent before.
+    Done,
+    /// The client wants to be asked again.
+    Later,
+    /// It failed.
+    Failed,
+}
+
+/// A callback that is due.
+#[derive(Debug)]
+struct CallbackJob {
+    client: ClientId,
+    subject: CallbackSubject,
+    /// The slot that it has taken.
+    place: Option<(SessionId, TakenSlot)>,
+    /// The connection by which it was sent and is not answered yet.
+    sent: Option<CallbackPath>,
+    repeats: Option<u32>,
+    attempt: u32,
+    pause: Duration,
+    next_try: Duration,
+    /// When it is given up if it has no slot.
+    deadline: Duration,
+    /// Whether it remains only to settle its slot: it was begun anew in another session, or is
+    /// no longer needed.
+    is_superseded: bool,
+}
+
+/// All callbacks that are due.
+#[derive(Debug)]
+pub(super) struct CallbackJobs {
+    jobs: BTreeMap<u64, CallbackJob>,
+    next: u64,
+    by_client: HashMap<ClientId, usize>,
+    orders: VecDeque<CallbackOrder>,
+    /// Nothing is to be done before this.
+    due: Duration,
+}
+
+impl Default for CallbackJobs {
+    fn default() -> Self {
+        Self {
+            jobs: BTreeMap::new(),
+            next: 0,
+            by_client: HashMap::new(),
+            orders: VecDeque::new(),
+            due: Duration::MAX,
+        }
+    }
+}
+
+impl CallbackJobs {
+    fn add(&mut self, job: CallbackJob) -> bool {
+        let waiting = self.by_client.entry(job.client).or_default();
+        if *waiting >= WAITING_MAX {
+            return false;
+        }
+        *waiting += 1;
+        self.due = self.due.min(job.next_try);
+        self.jobs.insert(self.next, job);
+        self.next += 1;
+        true
+    }
+
+    fn remove(&mut self, number: u64) {
+        let Some(job) = self.jobs.remove(&number) else {
+            return;
+        };
+        if let Some(waiting) = self.by_client.get_mut(&job.client) {
+            *waiting -= 1;
+            if *waiting == 0 {
+                self.by_client.remove(&job.client);
+            }
+        }
+    }
+}
+
+impl StateHome {
+    /// Calls a client, as soon as it has a connection and a slot for that. Returns false if too many
+    /// callbacks wait for it already.
+    pub(super) fn call_client(
+        &mut self,
+        client: ClientId,
+        subject: CallbackSubject,
+        (now, deadline): (Duration, Duration),
+    ) -> bool {
+        self.callbacks.add(CallbackJob {
+            client,
+            subject,
+            place: None,
+            sent: None,
+            repeats: None,
+            attempt: 0,
+            pause: PAUSE_LEAST,
+            next_try: now,
+            deadline,
+            is_superseded: false,
+        })
+    }
+
+    /// Tells the owner of a lock request that the lock has become available.
+    pub fn notify_lock(
+        &mut self,
+        client: ClientId,
+        file: FileKey,
+        owner: Arc<[u8]>,
+        now: Duration,
+    ) {
+        let subject = CallbackSubject::LockAvailable { file, owner };
+        self.call_client(client, subject, (now, now + CALLBACK_TIME));
+    }
+
+    /// The next callback to send. To be called until there is none.
+    pub fn take_callback(&mut self, now: Duration) -> Option<CallbackOrder> {
+        if now >= self.callbacks.due {
+            self.place_callbacks(now);
+        }
+        self.callbacks.orders.pop_front()
+    }
+
+    /// When a callback or a recall is to be looked at again.
+    #[must_use]
+    pub fn next_callback(&self) -> Option<Duration> {
+        let due = self.callbacks.due.min(self.next_recall_end());
+        (due < Duration::MAX).then_some(due)
+    }
+
+    /// Tries callbacks of a client that wait.
+    pub(super) fn hasten_callbacks(&mut self, index: u32) {
+        let Some(client) = self.clients.get(index).map(|client| client.id) else {
+            return;
+        };
+        let jobs = &mut self.callbacks;
+        let waiting = jobs.jobs.values_mut();
+        for job in waiting.filter(|job| job.client == client && job.sent.is_none()) {
+            job.next_try = Duration::ZERO;
+            jobs.due = Duration::ZERO;
+        }
+    }
+
+    /// Gives slots and connections to callbacks that are due.
+    fn place_callbacks(&mut self, now: Duration) {
+        let jobs = self.callbacks.jobs.iter();
+        let due = jobs.filter(|(_, job)| job.sent.is_none() && job.next_try <= now);
+        let due: Vec<u64> = due.map(|(number, _)| *number).collect();
+        for number in due {
+            self.place_callback(number, now);
+        }
+        let jobs = self.callbacks.jobs.values();
+        let waiting = jobs.filter(|job| job.sent.is_none());
+        let next = waiting.map(|job| job.next_try).min();
+        self.callbacks.due = next.unwrap_or(Duration::MAX);
+    }
+
+    fn place_callback(&mut self, number: u64, now: Duration) {
+        let Some(job) = self.callbacks.jobs.get(&number) else {
+            return;
+        };
+        let Some(index) = self.clients.find(job.client) else {
+            return self.callbacks.remove(number);
+        };
+        let (deadline, mut place) = (job.deadline, job.place);
+        if place.is_none() {
+            if now > deadline || !self.is_needed(number) {
+                return self.callbacks.remove(number);
+            }
+            let client = self.clients.get_mut(index);
+            let mut sessions = client.into_iter().flat_map(|client| &mut client.sessions);
+            place = sessions.find_map(|session| {
+                session.back.path()?;
+                Some((session.id, session.back.take_slot()?))
+            });
+        }
+        let order = place.and_then(|place| self.callback_order(number, place));
+        let Some(job) = self.callbacks.jobs.get_mut(&number) else {
+            return;
+        };
+        job.place = place;
+        match order {
+            Some(order) => {
+                job.attempt += 1;
+                job.sent = Some(order.path);
+                self.callbacks.orders.push_back(order);
+            }
+            // A new connection or a free slot hastens it.
+            None => job.next_try = now + PAUSE_MOST,
+        }
+    }
+
+    /// The order to send a callback that has a slot, if there is a connection.
+    fn callback_order(
+        &mut self,
+        number: u64,
+        (session, taken): (SessionId, TakenSlot),
+    ) -> Option<CallbackOrder> {
+        let (_, known) = self.client_session_mut(session).ok()?;
+        let back = &known.back;
+        let (path, parameters) = (back.path()?, back.parameters.clone()?);
+        let (highest_slot, size_max) = (back.highest_slot(), back.limits.request_size);
+        let job = self.callbacks.jobs.get(&number)?;
+        Some(CallbackOrder {
+            ticket: CallbackTicket {
+                job: number,
+                attempt: job.attempt + 1,
+            },
+            path,
+            session,
+            client: job.client,
+            slot: taken.slot,
+            sequence: taken.sequence,
+            highest_slot,
+            parameters,
+            size_max,
+            repeats: job.repeats,
+            subject: job.subject.clone(),
+        })
+    }
+
+    /// Whether the delegation of a recall has not been returned or revoked since.
+    fn is_needed(&self, number: u64) -> bool {
+        let job = self.callbacks.jobs.get(&number);
+        job.is_some_and(|job| match &job.subject {
+            CallbackSubject::Recall { stateid, .. } => {
+                self.find_state(job.client, None, stateid).is_ok()
+            }
+            CallbackSubject::LockAvailable { .. } => true,
+        })
+    }
+
+    /// Takes the report about a callback.
+    pub fn callback_ended(
+        &mut self,
+        ticket: CallbackTicket,
+        outcome: CallbackOutcome,
+        now: Duration,
+    ) {
+        let Some(job) = self.callbacks.jobs.get_mut(&ticket.job) else {
+            return;
+        };
+        let (Some(path), Some((session, taken))) = (job.sent, job.place) else {
+            return;
+        };
+        if job.attempt != ticket.attempt {
+            return;
+        }
+        job.sent = None;
+        let client = job.client;
+        let Ok((index, known)) = self.client_session_mut(session) else {
+            return;
+        };
+        let back = &mut known.back;
+        match outcome {
+            CallbackOutcome::Taken {
+                answer,
+                target_slot,
+            } => {
+                back.free_slot(taken.slot, true);
+                back.set_target(target_slot);
+                self.hasten_callbacks(index);
+                self.end_callback(ticket.job, answer, now);
+            }
+            CallbackOutcome::NotReady => self.pause_callback(ticket.job, now),
+            CallbackOutcome::Misordered => {
+                back.set_slot_aside(taken.slot);
+                self.begin_anew(ticket.job, now);
+            }
+            CallbackOutcome::Refused => {
+                back.free_slot(taken.slot, false);
+                back.mark_all_down();
+                self.begin_anew(ticket.job, now);
+            }
+            CallbackOutcome::Unsendable => {
+                back.free_slot(taken.slot, false);
+                self.callbacks.remove(ticket.job);
+            }
+            CallbackOutcome::Lost { xid } => {
+                back.mark_down(path.connection);
+                if back.path().is_none() {
+                    self.supersede(ticket.job, client, now);
+                }
+                if let Some(job) = self.callbacks.jobs.get_mut(&ticket.job) {
+                    job.repeats = xid.or(job.repeats);
+                    job.next_try = now;
+                    self.callbacks.due = self.callbacks.due.min(now);
+                }
+            }
+        }
+        self.publish_conditions(index);
+    }
+
+    /// A callback that the client has taken is over, unless the client wants to be asked again.
+    fn end_callback(&mut self, number: u64, answer: CallbackAnswer, now: Duration) {
+        let job = self.callbacks.jobs.get_mut(&number);
+        let Some(job) = job.filter(|job| !job.is_superseded) else {
+            return self.callbacks.remove(number);
+        };
+        (job.place, job.repeats) = (None, None);
+        match answer {
+            CallbackAnswer::Later if now <= job.deadline => self.pause_callback(number, now),
+            _ => self.callbacks.remove(number),
+        }
+    }
+
+    /// Sends a callback again after a while.
+    fn pause_callback(&mut self, number: u64, now: Duration) {
+        if let Some(job) = self.callbacks.jobs.get_mut(&number) {
+            job.next_try = now + job.pause;
+            job.pause = (job.pause * 2).min(PAUSE_MOST);
+            self.callbacks.due = self.callbacks.due.min(job.next_try);
+        }
+    }
+
+    /// Looks for another slot.
+    fn begin_anew(&mut self, number: u64, now: Duration) {
+        if let Some(job) = self.callbacks.jobs.get_mut(&number) {
+            (job.place, job.repeats, job.next_try) = (None, None, now);
+            let is_over = job.is_superseded;
+            self.callbacks.due = self.callbacks.due.min(now);
+            if is_over {
+                self.callbacks.remove(number);
+            }
+        }
+    }
+
+    /// Tries a callback in another session of the client, if that has a connection. The first one
+    /// stays, as its slot has to be settled.
+    fn supersede(&mut self, number: u64, client: ClientId, now: Duration) {
+        let index = self.clients.find(client);
+        if !index.is_some_and(|index| self.can_call(index)) {
+            return;
+        }
+        let Some(job) = self.callbacks.jobs.get_mut(&number) else {
+            return;
+        };
+        if !std::mem::replace(&mut job.is_superseded, true) {
+            let (subject, deadline) = (job.subject.clone(), job.deadline);
+            self.call_client(client, subject, (now, deadline));
+        }
+    }
+
+    /// Frees the callbacks of a session that has ended for other sessions.
+    pub(super) fn leave_session(&mut self, session: SessionId) {
+        let jobs = self.callbacks.jobs.iter();
+        let there = jobs.filter(|(_, job)| job.place.is_some_and(|(one, _)| one == session));
+        let there: Vec<u64> = there.map(|(number, _)| *number).collect();
+        for number in there {
+            if let Some(job) = self.callbacks.jobs.get_mut(&number) {
+                job.sent = None;
+                // A late report names the attempt before.
+                job.attempt += 1;
+            }
+            self.begin_anew(number, Duration::ZERO);
+        }
+    }
+}

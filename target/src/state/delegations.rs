@@ -1,0 +1,311 @@
+//! Delegations: when they are granted, and how they end (RFC 8881 sections 10.2 to 10.4).
+
+use std::time::Duration;
+
+use super::StateError;
+use super::callbacks::ReferringRequest;
+use super::clients::ClientId;
+use super::files::FileKey;
+use super::home::StateHome;
+use super::opens::{IoGrant, IoKind};
+use super::share::ShareMode;
+use super::stateid::{StateDetail, StateRecord, Stateid};
+
+/// A delegation.
+#[derive(Debug)]
+pub(super) struct DelegationRecord {
+    /// Whether it is for writing.
+    pub writes: bool,
+    /// The request that it was granted with.
+    pub granted_by: Option<ReferringRequest>,
+    /// When it was recalled, and when it is revoked if it is not returned.
+    pub recall: Option<RecallTimes>,
+}
+
+/// The course of a recall.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RecallTimes {
+    pub began: Duration,
+    pub ends: Duration,
+}
+
+/// The delegation that a client wishes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DelegationWish {
+    /// What the server finds useful.
+    Unspecified,
+    /// One for reading.
+    Read,
+    /// One for writing.
+    Write,
+    /// Any.
+    Any,
+    /// None.
+    Nothing,
+    /// None, and an earlier wish is withdrawn.
+    Cancel,
+}
+
+/// What OPEN asks for beside the open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DelegationRequest {
+    /// The wish of the client.
+    pub wish: DelegationWish,
+    /// Whether the file is changed by this server only, so that all conflicts are known here.
+    pub is_sole_server: bool,
+    /// The request.
+    pub granted_by: Option<ReferringRequest>,
+}
+
+/// A delegation that was granted, or why there is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DelegationOutcome {
+    /// It was granted.
+    Granted {
+        /// Its stateid.
+        stateid: Stateid,
+        /// Whether it is for writing.
+        writes: bool,
+    },
+    /// None was wanted.
+    NotWanted,
+    /// An earlier wish was withdrawn.
+    Cancelled,
+    /// Others use the file, or did so a short time ago.
+    Contention,
+    /// Not to this client or for this file now.
+    Resource,
+}
+
+/// How the use of a file by others conflicts with its delegations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileUse {
+    /// Contents are read.
+    Read,
+    /// Contents, attributes or names are changed.
+    Change,
+    /// The file is truncated to nothing.
+    Truncate,
+}
+
+impl StateHome {
+    /// Makes sure that no other client has a delegation that conflicts with the use of a file;
+    /// `client` is `None` for other protocols. Delegations that do are recalled.
+    ///
+    /// # Errors
+    /// [`StateError::Delay`] until they are returned or revoked.
+    pub fn check_delegations(
+        &mut self,
+        client: Option<ClientId>,
+        file: &FileKey,
+        file_use: FileUse,
+        now: Duration,
+    ) -> Result<(), StateError> {
+        let holder = client.and_then(|client| self.clients.find(client));
+        match self.files.find(file) {
+            Some(file) => self.settle_delegations(holder, file, file_use, now),
+            None => Ok(()),
+        }
+    }
+
+    /// Recalls the delegations that conflict with the use of a file. Those of clients with expired
+    /// leases are revoked.
+    pub(super) fn settle_delegations(
+        &mut self,
+        holder: Option<u32>,
+        file: u32,
+        file_use: FileUse,
+        now: Duration,
+    ) -> Result<(), StateError> {
+        let known = self
+            .files
+            .get(file)
+            .filter(|file| !file.delegations.is_empty());
+        let Some(known) = known else {
+            return Ok(());
+        };
+        let mut is_settled = true;
+        for state in known.delegations.clone() {
+            let record = self.states.get(state);
+            let Some((record, delegation)) =
+                record.and_then(|record| Some((record, record.delegation()?)))
+            else {
+                continue;
+            };
+            let conflicts = delegation.writes || file_use != FileUse::Read;
+            let client = record.client_index;
+            if !conflicts || Some(client) == holder {
+                continue;
+            }
+            if self.is_expired(client, now) {
+                self.revoke_state(state, super::Revocation::LeaseExpired);
+                continue;
+            }
+            is_settled = false;
+            self.recall(state, file_use == FileUse::Truncate, now);
+        }
+        is_settled.then_some(()).ok_or(StateError::Delay)
+    }
+
+    /// Grants a delegation with an open, if that is useful.
+    pub fn delegate(
+        &mut self,
+        client: ClientId,
+        key: FileKey,
+        access: ShareMode,
+        request: &DelegationRequest,
+        now: Duration,
+    ) -> DelegationOutcome {
+        match request.wish {
+            DelegationWish::Nothing => return DelegationOutcome::NotWanted,
+            DelegationWish::Cancel => return DelegationOutcome::Cancelled,
+            _ => {}
+        }
+        let found = self.clients.find(client).zip(self.files.find(&key));
+        let Some((holder, file)) = found.filter(|(holder, _)| {
+            self.config.delegations && request.is_sole_server && self.can_call(*holder)
+        }) else {
+            return DelegationOutcome::Resource;
+        };
+        let is_unspecified = request.wish == DelegationWish::Unspecified;
+        let opened_before = is_unspecified && self.delegation_history.note_open(key);
+        if self.delegation_history.is_contended(&key, now) {
+            return DelegationOutcome::Contention;
+        }
+        let Some(known) = self.files.get(file) else {
+            return DelegationOutcome::Resource;
+        };
+        let holder_of = |state: &u32| self.states.get(*state).map(|record| record.client_index);
+        let is_own = |state: &u32| holder_of(state) == Some(holder);
+        if known.delegations.iter().any(is_own) {
+            // One for each client and file.
+            return DelegationOutcome::Resource;
+        }
+        let has_others = !known.delegations.is_empty() || !known.opens.iter().all(is_own);
+        let can_write = access.includes(ShareMode::BOTH) && !has_others;
+        let is_written = known.shares.access().meets(ShareMode::WRITE)
+            || known.delegations.iter().any(|&state| {
+                let other = self.states.get(state).and_then(StateRecord::delegation);
+                other.is_some_and(|other| other.writes)
+            });
+        let can_read = access.includes(ShareMode::READ)
+            && !is_written
+            && !known.shares.deny().meets(ShareMode::READ);
+        let (wants_read, wants_write) = match request.wish {
+            DelegationWish::Unspecified => (opened_before, true),
+            DelegationWish::Read => (true, false),
+            DelegationWish::Write => (false, true),
+            _ => (true, true),
+        };
+        let writes = match (can_write && wants_write, can_read && wants_read) {
+            (true, _) => true,
+            (false, true) => false,
+            _ if can_read => return DelegationOutcome::Resource,
+            _ => return DelegationOutcome::Contention,
+        };
+        if self.make_room_for_state(holder, now).is_err() {
+            return DelegationOutcome::Resource;
+        }
+        let stateid = self.add_delegation((client, holder), key, writes, request.granted_by);
+        DelegationOutcome::Granted { stateid, writes }
+    }
+
+    fn add_delegation(
+        &mut self,
+        (client, client_index): (ClientId, u32),
+        key: FileKey,
+        writes: bool,
+        granted_by: Option<ReferringRequest>,
+    ) -> Stateid {
+        let file = self.files.acquire(key);
+        let state = self.add_state(StateRecord {
+            client,
+            client_index,
+            file,
+            sequence: 1,
+            detail: StateDetail::Delegation(DelegationRecord {
+                writes,
+                granted_by,
+                recall: None,
+            }),
+        });
+        if let Some(known) = self.files.get_mut(file) {
+            known.delegations.push(state);
+        }
+        self.delegation_guards.count(&key, true);
+        self.states.stateid(state)
+    }
+
+    /// Takes the delegation from its file.
+    pub(super) fn release_delegation(&mut self, state: u32, file: u32) {
+        if let Some(known) = self.files.get_mut(file) {
+            known.delegations.retain(|&one| one != state);
+            self.delegation_guards.count(&known.key, false);
+        }
+        self.recalled.retain(|&one| one != state);
+    }
+
+    /// Returns a delegation.
+    ///
+    /// # Errors
+    /// Those of stateids.
+    pub fn return_delegation(
+        &mut self,
+        client: ClientId,
+        file: &FileKey,
+        stateid: &Stateid,
+    ) -> Result<(), StateError> {
+        let state = self.find_delegation(client, file, stateid)?;
+        self.remove_state(state);
+        Ok(())
+    }
+
+    /// Whether a client may open a file as one that it has delegated, which is also allowed while
+    /// the delegation is recalled.
+    ///
+    /// # Errors
+    /// Those of stateids.
+    pub fn claim_delegation(
+        &mut self,
+        client: ClientId,
+        file: &FileKey,
+        stateid: &Stateid,
+        now: Duration,
+    ) -> Result<(), StateError> {
+        let state = self.find_delegation(client, file, stateid)?;
+        self.prolong_recall(state, now);
+        Ok(())
+    }
+
+    /// Whether I/O with a delegation is allowed.
+    pub(super) fn check_delegated_io(
+        &mut self,
+        state: u32,
+        kind: IoKind,
+        now: Duration,
+    ) -> Result<IoGrant, StateError> {
+        let record = self.states.get(state).ok_or(StateError::BadStateid)?;
+        let delegation = record.delegation().ok_or(StateError::BadStateid)?;
+        if kind != IoKind::Read && !delegation.writes {
+            return Err(StateError::OpenMode);
+        }
+        if kind != IoKind::Read {
+            self.prolong_recall(state, now);
+        }
+        // The caller may be another user than the one of the open.
+        Ok(IoGrant::Permissions)
+    }
+
+    fn find_delegation(
+        &self,
+        client: ClientId,
+        file: &FileKey,
+        stateid: &Stateid,
+    ) -> Result<u32, StateError> {
+        let state = self.find_state(client, Some(file), stateid)?;
+        let record = self.states.get(state).ok_or(StateError::BadStateid)?;
+        record.delegation().ok_or(StateError::BadStateid)?;
+        record.check_sequence(stateid.sequence)?;
+        Ok(state)
+    }
+}

@@ -1,0 +1,132 @@
+//! Recalls of delegations, and their end (RFC 8881 sections 10.4.4 to 10.4.6).
+
+use std::collections::{HashMap, VecDeque};
+use std::time::Duration;
+
+use super::Revocation;
+use super::callbacks::CallbackSubject;
+use super::delegations::RecallTimes;
+use super::files::FileKey;
+use super::home::StateHome;
+
+/// How long a file that was recalled is not delegated again, the first time and at most.
+const WAIT_LEAST: Duration = Duration::from_secs(30);
+const WAIT_MOST: Duration = Duration::from_secs(600);
+/// Files that are remembered.
+const FILES_MAX: usize = 1 << 14;
+
+/// What is remembered of a file, also while nobody has it open.
+#[derive(Debug, Default)]
+struct DelegationPast {
+    was_opened: bool,
+    /// How long it is not delegated after its latest recall, and until when.
+    wait: Duration,
+    until: Duration,
+}
+
+/// Files that were opened or recalled lately.
+#[derive(Debug, Default)]
+pub(super) struct DelegationHistory {
+    files: HashMap<FileKey, DelegationPast>,
+    order: VecDeque<FileKey>,
+}
+
+impl DelegationHistory {
+    fn of(&mut self, file: FileKey) -> &mut DelegationPast {
+        if !self.files.contains_key(&file) {
+            if self.order.len() >= FILES_MAX
+                && let Some(oldest) = self.order.pop_front()
+            {
+                self.files.remove(&oldest);
+            }
+            self.order.push_back(file);
+        }
+        self.files.entry(file).or_default()
+    }
+
+    /// Notes an open; returns whether there was one before.
+    pub fn note_open(&mut self, file: FileKey) -> bool {
+        std::mem::replace(&mut self.of(file).was_opened, true)
+    }
+
+    /// Whether a file was recalled a short time ago.
+    pub fn is_contended(&self, file: &FileKey, now: Duration) -> bool {
+        self.files.get(file).is_some_and(|past| now < past.until)
+    }
+
+    fn note_recall(&mut self, file: FileKey, now: Duration) {
+        let past = self.of(file);
+        // A file that was left in peace for long begins again.
+        past.wait = match past.wait {
+            wait if wait.is_zero() || now > past.until + WAIT_MOST => WAIT_LEAST,
+            wait => (wait * 2).min(WAIT_MOST),
+        };
+        past.until = now + past.wait;
+    }
+}
+
+impl StateHome {
+    /// Recalls a delegation, unless that was done before.
+    pub(super) fn recall(&mut self, state: u32, truncates: bool, now: Duration) {
+        let ends = now + self.config.lease;
+        let stateid = self.states.stateid(state);
+        let Some(record) = self.states.get_mut(state) else {
+            return;
+        };
+        let (client, file) = (record.client, record.file);
+        let Some(delegation) = record.delegation_mut() else {
+            return;
+        };
+        if delegation.recall.is_some() {
+            return;
+        }
+        delegation.recall = Some(RecallTimes { began: now, ends });
+        let granted_by = delegation.granted_by;
+        self.recalled.push(state);
+        let Some(file) = self.files.get(file).map(|file| file.key) else {
+            return;
+        };
+        self.delegation_history.note_recall(file, now);
+        let subject = CallbackSubject::Recall {
+            stateid,
+            file,
+            truncates,
+            granted_by,
+        };
+        self.call_client(client, subject, (now, now + self.config.lease * 2));
+    }
+
+    /// A client that writes back what it has cached has longer to return its delegation: up to
+    /// twice the lease.
+    pub(super) fn prolong_recall(&mut self, state: u32, now: Duration) {
+        let lease = self.config.lease;
+        let record = self.states.get_mut(state);
+        let delegation = record.and_then(|record| record.delegation_mut());
+        if let Some(recall) = delegation.and_then(|delegation| delegation.recall.as_mut()) {
+            recall.ends = recall.ends.max(now + lease).min(recall.began + lease * 2);
+        }
+    }
+
+    /// Revokes delegations that were not returned in time. To be called about once a second.
+    pub fn end_recalls(&mut self, now: Duration) {
+        let over = self.recalled.iter().copied();
+        let over: Vec<u32> = over
+            .filter(|&state| self.recall_end(state).is_none_or(|end| now > end))
+            .collect();
+        for state in over {
+            self.revoke_state(state, Revocation::NotReturned);
+            self.recalled.retain(|&one| one != state);
+        }
+    }
+
+    fn recall_end(&self, state: u32) -> Option<Duration> {
+        Some(self.states.get(state)?.delegation()?.recall?.ends)
+    }
+
+    /// When the next recall ends.
+    pub(super) fn next_recall_end(&self) -> Duration {
+        let ends = self.recalled.iter();
+        let ends = ends.filter_map(|&state| self.recall_end(state));
+        ends.min().unwrap_or(Duration::MAX)
+    }
+}
