@@ -1,12 +1,13 @@
 //! OPEN as the state of clients sees it.
 
 use millrace_wire::nfs4::{
-    NoDelegation, OpenDelegation, OperationOutcome, OperationStatus, open_flags, share,
+    DelegationType, NoDelegation, OpenDelegation, OperationOutcome, OperationStatus, open_flags,
+    share,
 };
 
 use super::client_state::{ClientState, key, status, wire_stateid};
-use super::seam::{OpenGrant, OpenRequest};
-use crate::state::{ClientId, ShareMode};
+use super::seam::{OpenBasis, OpenGrant, OpenRequest};
+use crate::state::{ClientId, OpenTerms, ShareMode};
 
 /// Bits of `share_access` that are about delegations.
 const WISHES: u32 = share::WANT_MASK | share::SIGNAL_WHEN_AVAILABLE | share::PUSH_WHEN_UNCONTENDED;
@@ -22,9 +23,22 @@ pub(super) async fn open(
     let access = access.ok_or(OperationStatus::Invalid)?;
     let deny = ShareMode::from_bits(request.deny).ok_or(OperationStatus::Invalid)?;
     let owner: Box<[u8]> = request.owner.owner.0.into();
+    let reclaims = match request.basis {
+        OpenBasis::Rights => false,
+        OpenBasis::Reclaim(DelegationType::None) => true,
+        // None was given.
+        OpenBasis::Reclaim(_) => return Err(OperationStatus::ReclaimBad),
+        OpenBasis::Delegation(_) => return Err(OperationStatus::BadStateId),
+    };
+    let terms = OpenTerms {
+        reclaims,
+        is_lasting: request.is_lasting,
+    };
     let file = key(&request.file);
     let outcome = state
-        .ask(move |home, now| home.open(client, &owner, file, access, deny, now))
+        .ask_recorded(move |home, now| {
+            home.open_under(terms, client, &owner, file, (access, deny), now)
+        })
         .await
         .map_err(|error| status(&error))?;
     Ok(OpenGrant {

@@ -36,6 +36,7 @@ mod open;
 mod position;
 mod program;
 mod read_plus;
+mod record_waits;
 mod reply;
 mod rules;
 mod seam;
@@ -49,6 +50,7 @@ mod xattrs;
 
 pub use client_state::{ClientRequest, ClientState, ServerIdentity};
 pub use program::{Nfs4, Nfs4Counters};
+pub use record_waits::RecordWaits;
 pub use reply::SessionBounds;
 pub use rules::INFO;
 pub use seam::{

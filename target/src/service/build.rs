@@ -205,13 +205,13 @@ pub fn start(config: Arc<Config>, progress: &StartProgress) -> Result<Service, S
     progress.enter("reading the state directory")?;
     let directory = config.state_directory.as_deref();
     let lock = directory.map(StateLock::take).transpose();
-    let lock = lock.map_err(StartError::State)?;
+    let lock = lock.map_err(StartError::State)?.map(Arc::new);
     let replay = match directory {
         Some(directory) => ReplayCache::open(ReplayLimits::default(), directory, cores.len()),
         None => replay::OpenedCache::in_memory(ReplayLimits::default()),
     };
     let key = secret::load(directory, secret::HANDLE_SECRET).map_err(StartError::State)?;
-    let client_state = client_state(&config, cores.len()).map_err(StartError::State)?;
+    let client_state = client_state(&config, cores.len(), &lock).map_err(StartError::State)?;
     let plan = WorkerPlan {
         exports: stores(&config, &registry, progress)?,
         made: Time::now(),
@@ -416,13 +416,21 @@ type BuiltShared = (
 );
 
 /// The state of clients, if NFS version 4 is served.
-fn client_state(config: &Config, reactors: usize) -> io::Result<Option<SharedClientState>> {
+fn client_state(
+    config: &Config,
+    reactors: usize,
+    lock: &Option<Arc<StateLock>>,
+) -> io::Result<Option<SharedClientState>> {
     if config.nfs4.minor_versions.is_empty() {
         return Ok(None);
     }
     let directory = config.state_directory.as_deref();
     let identity = secret::load(directory, secret::SERVER_IDENTITY)?;
-    SharedClientState::new(reactors, &config.nfs4, identity).map(Some)
+    let state = SharedClientState::new(reactors, &config.nfs4, identity)?;
+    match directory {
+        Some(directory) => state.with_records(directory, lock.clone()).map(Some),
+        None => Ok(Some(state)),
+    }
 }
 
 fn shared(plan: &WorkerPlan, context: &Context) -> Result<BuiltShared, BuildError> {
@@ -452,7 +460,8 @@ fn shared(plan: &WorkerPlan, context: &Context) -> Result<BuiltShared, BuildErro
         None => programs,
     };
     let client_state = plan.client_state.as_ref();
-    let client_state = client_state.map(|shared| shared.of_reactor(plan.index, &clock));
+    let client_state =
+        client_state.map(|shared| shared.of_reactor(plan.index, &clock, context.alarm().clone()));
     let (programs, home) = match client_state {
         Some((state, home)) => (programs.with_nfs4(state), Some(home)),
         None => (programs, None),

@@ -4,17 +4,21 @@
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io::{self, Read};
+use std::path::Path;
 use std::rc::Rc;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use millrace_admin::config::Nfs4;
-use millrace_reactor::{Clock, ReactorHandle, SendError};
+use millrace_reactor::{Alarm, Clock, ReactorHandle, SendError};
 
+use super::client_records::{RecordBatches, RecordCounters, RecordFolder, RecordWriter};
+use super::lock::StateLock;
 use super::worker::ReactorMessage;
 use crate::nfs4::{ClientState, ServerIdentity};
 use crate::state::{
-    HomeAnswer, HomeLink, HomeOutbox, HomeRequest, StateConfig, StateHome, StateViews,
+    HomeAnswer, HomeLink, HomeOutbox, HomeRequest, RecordProgress, RecoveredClients, StateConfig,
+    StateHome, StateViews,
 };
 
 /// The reactor that keeps the state.
@@ -32,6 +36,13 @@ pub struct SharedClientState {
     epoch: Instant,
     /// Set by the first reactor, which is built before the others.
     views: Arc<OnceLock<StateViews>>,
+    /// Records of earlier starts, and the way to the thread that writes them, if there is a state
+    /// directory.
+    records: Option<(RecoveredClients, RecordBatches)>,
+    progress: Arc<RecordProgress>,
+    counters: Arc<RecordCounters>,
+    /// Of all reactors.
+    alarms: Arc<Mutex<Vec<Alarm>>>,
 }
 
 impl SharedClientState {
@@ -56,16 +67,61 @@ impl SharedClientState {
             minor_versions: settings.minor_versions.clone(),
             epoch: Instant::now(),
             views: Arc::default(),
+            records: None,
+            progress: Arc::default(),
+            counters: Arc::default(),
+            alarms: Arc::default(),
         })
+    }
+
+    /// The same with records of clients in a state directory.
+    ///
+    /// # Errors
+    /// The records cannot be used.
+    pub fn with_records(
+        mut self,
+        directory: &Path,
+        lock: Option<Arc<StateLock>>,
+    ) -> io::Result<Self> {
+        let opened = RecordFolder::open(directory, self.config.lease)?;
+        self.counters.damaged.set(opened.damaged);
+        if !opened.recovered.clients.is_empty() {
+            let clients = opened.recovered.clients.len();
+            tracing::info!(
+                clients,
+                "grace period: clients reclaim their opens and locks"
+            );
+        }
+        let writer = RecordWriter::new(
+            opened.folder,
+            self.progress.clone(),
+            self.counters.clone(),
+            self.alarms.clone(),
+            lock,
+        );
+        self.records = Some((opened.recovered, writer.spawn()?));
+        Ok(self)
     }
 
     /// The state as one reactor asks for it. The first one keeps it.
     #[must_use]
-    pub fn of_reactor(&self, reactor: usize, clock: &Clock) -> (ClientState, HomePost) {
+    pub fn of_reactor(
+        &self,
+        reactor: usize,
+        clock: &Clock,
+        alarm: Alarm,
+    ) -> (ClientState, HomePost) {
+        let mut alarms = self.alarms.lock().unwrap_or_else(PoisonError::into_inner);
+        alarms.push(alarm);
+        drop(alarms);
         let times = (self.epoch, clock.clone());
         let outbox = HomeOutbox::default();
         let link = if reactor == HOME {
-            let home = StateHome::new(self.config.clone());
+            let mut home = StateHome::new(self.config.clone());
+            if let Some((recovered, _)) = &self.records {
+                let now = self.epoch.elapsed();
+                home.recover(recovered.clone(), self.progress.clone(), now);
+            }
             let _ = self.views.set(home.views());
             HomeLink::here(Rc::new(RefCell::new(home)), reactor, times)
         } else {
@@ -78,10 +134,13 @@ impl SharedClientState {
             outbox,
             answers: VecDeque::new(),
             scanned: self.epoch,
+            batches: self.records.as_ref().map(|(_, batches)| batches.clone()),
+            epoch: self.epoch,
         };
         let versions = self.minor_versions.clone();
         (
-            ClientState::new(link, views, identity, lease, versions),
+            ClientState::new(link, views, identity, lease, versions)
+                .with_records(self.progress.clone()),
             post,
         )
     }
@@ -93,6 +152,9 @@ pub struct HomePost {
     outbox: HomeOutbox,
     answers: VecDeque<(usize, HomeAnswer)>,
     scanned: Instant,
+    /// Where changes of records go.
+    batches: Option<RecordBatches>,
+    epoch: Instant,
 }
 
 impl HomePost {
@@ -130,9 +192,27 @@ impl HomePost {
         }
     }
 
+    /// Hands changes of records over, where the state is kept, and ends waits for them.
+    pub fn record(&self, state: &ClientState) {
+        if let Some(batches) = &self.batches {
+            let changes = state.link().ask_here(|home, _| home.take_record_changes());
+            if let Some(batch) = changes.flatten() {
+                batches.send(batch);
+            }
+            state.record_waits().poll(state.link().now());
+        }
+    }
+
+    /// When something is to be done for those who wait for records.
+    pub fn next_deadline(&self, state: &ClientState) -> Option<Instant> {
+        let next = state.record_waits().next_deadline();
+        next.map(|next| self.epoch + next)
+    }
+
     /// Whether something is to be sent.
-    pub fn is_waiting(&self) -> bool {
-        !self.answers.is_empty() || !self.outbox.borrow().is_empty()
+    pub fn is_waiting(&self, state: &ClientState) -> bool {
+        let changes = state.link().ask_here(|home, _| home.has_record_changes());
+        !self.answers.is_empty() || !self.outbox.borrow().is_empty() || changes == Some(true)
     }
 
     /// Ends what has outlived its lease, from time to time, where the state is kept.

@@ -265,6 +265,7 @@ where
         {
             home.send(&self.peers);
             home.scan(state, now);
+            home.record(state);
         }
     }
 
@@ -423,7 +424,9 @@ where
     }
 
     fn arm(&mut self) -> bool {
-        let is_asking = self.home.as_ref().is_some_and(HomePost::is_waiting);
+        let state = self.responder.shared().programs.client_state();
+        let home = self.home.as_ref().zip(state);
+        let is_asking = home.is_some_and(|(home, state)| home.is_waiting(state));
         !is_asking && self.responder.arm() && self.room.arm()
     }
 
@@ -431,12 +434,16 @@ where
         let drain = self.drain.and_then(|drain| drain.next_deadline());
         let rpcbind = self.rpcbind.as_ref().and_then(RpcbindServer::next_deadline);
         let fabrics = self.responder.next_deadline();
+        let state = self.responder.shared().programs.client_state();
+        let home = self.home.as_ref().zip(state);
+        let home = home.and_then(|(home, state)| home.next_deadline(state));
         fabrics
             .into_iter()
             .chain(self.tcp.next_deadline())
             .chain(rpcbind)
             .chain(self.room.next_deadline())
             .chain(drain)
+            .chain(home)
             .min()
     }
 

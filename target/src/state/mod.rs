@@ -12,8 +12,10 @@
 
 mod clients;
 mod create_session;
+mod durable;
 mod error;
 mod files;
+mod grace;
 mod home;
 mod lease;
 mod link;
@@ -35,13 +37,15 @@ mod waiters;
 
 pub use clients::{ClientId, ExchangeOutcome};
 pub use create_session::{SessionGrant, SessionRequest};
+pub use durable::{DurableClient, RecordChange, RecordProgress};
 pub use error::StateError;
 pub use files::FileKey;
+pub use grace::{GraceStatus, RecoveredClients};
 pub use home::{StateConfig, StateEvent, StateHome, StateViews};
 pub use lease::LeaseCells;
 pub use link::{HomeAnswer, HomeLink, HomeOutbox, HomeRequest};
 pub use locks::{LockHolder, LockRequest};
-pub use opens::{IoGrant, IoKind, OpenOutcome};
+pub use opens::{IoGrant, IoKind, OpenOutcome, OpenTerms};
 pub use published::PublishedStates;
 pub use ranges::{ByteRange, LockConflict, LockMode};
 pub use session::{

@@ -106,6 +106,14 @@ impl StateHome {
             .with(
                 SessionConditions::ADMIN_REVOKED,
                 client.admin_revoked_states > 0,
+            )
+            .with(
+                SessionConditions::RECLAIM_NEEDED,
+                client.may_reclaim && !client.reclaim_complete,
+            )
+            .with(
+                SessionConditions::RECLAIMS_ONLY,
+                !client.reclaim_complete || self.grace.is_active(),
             );
         for session in &client.sessions {
             if let Ok(session) = self.sessions.find(session.id) {

@@ -61,6 +61,10 @@ impl SessionConditions {
     pub const EXPIRED_SOME: Self = Self(2);
     /// State of the client was revoked by an administrator.
     pub const ADMIN_REVOKED: Self = Self(4);
+    /// The client has to reclaim its state, or to say that it has done so.
+    pub const RECLAIM_NEEDED: Self = Self(8);
+    /// The client gets state by reclaims only. It is not reported.
+    pub const RECLAIMS_ONLY: Self = Self(16);
 
     /// Whether all these conditions last.
     #[must_use]

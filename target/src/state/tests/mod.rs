@@ -8,6 +8,7 @@ mod opens;
 mod published;
 mod published_model;
 mod ranges;
+mod recovery;
 mod sessions;
 mod share_model;
 mod slot_model;
@@ -187,6 +188,7 @@ impl TestBed {
             range: ByteRange::new(offset, length).unwrap(),
             mode,
             waits: false,
+            reclaims: false,
         };
         self.home.lock(&request, self.now)
     }
