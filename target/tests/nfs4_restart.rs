@@ -346,6 +346,11 @@ fn v4_lease_11_to_26_opens_and_locks_outlive_a_killed_server() {
     kill(server);
 
     let (server, address) = folders.start();
+    let (_, metrics) = server.get("/metrics");
+    for line in ["grace_clients 1", "records_damaged 0"] {
+        let line = format!("\nmillrace_nfs4_{line}\n");
+        assert!(metrics.contains(&line), "V4-PERF-08: {line}");
+    }
     client.reconnect(address);
     assert_eq!(client.flags(), sequence_flags::RESTART_RECLAIM);
     let mut other = Client::join(address, b"second");

@@ -383,6 +383,11 @@ fn spawn(
             tcp: tcp.counters(),
             providers: Providers::new(fabrics.counters),
             backend: room.backend(),
+            client_state: plan
+                .client_state
+                .as_ref()
+                .filter(|_| plan.index == 0)
+                .map(SharedClientState::gauges),
         };
         // The thread that started this one waits for it.
         let _ = report.send(Built {

@@ -12,8 +12,9 @@ use std::time::{Duration, Instant};
 use millrace_admin::config::Nfs4;
 use millrace_reactor::{Alarm, Clock, ReactorHandle, SendError};
 
-use super::client_records::{RecordBatches, RecordCounters, RecordFolder, RecordWriter};
+use super::client_records::{RecordBatches, RecordFolder, RecordWriter};
 use super::lock::StateLock;
+use super::metrics::client_state::StateGauges;
 use super::worker::ReactorMessage;
 use crate::nfs4::{ClientState, ServerIdentity};
 use crate::state::{
@@ -40,7 +41,7 @@ pub struct SharedClientState {
     /// directory.
     records: Option<(RecoveredClients, RecordBatches)>,
     progress: Arc<RecordProgress>,
-    counters: Arc<RecordCounters>,
+    gauges: Arc<StateGauges>,
     /// Of all reactors.
     alarms: Arc<Mutex<Vec<Alarm>>>,
 }
@@ -58,6 +59,7 @@ impl SharedClientState {
                 start,
                 reactors,
                 lease: settings.lease,
+                courtesy: settings.courtesy,
                 // Their slots may keep 8 KiB of replies each, so all together 512 MiB.
                 sessions: 1024,
                 sessions_per_client: 16,
@@ -69,7 +71,7 @@ impl SharedClientState {
             views: Arc::default(),
             records: None,
             progress: Arc::default(),
-            counters: Arc::default(),
+            gauges: Arc::default(),
             alarms: Arc::default(),
         })
     }
@@ -84,7 +86,7 @@ impl SharedClientState {
         lock: Option<Arc<StateLock>>,
     ) -> io::Result<Self> {
         let opened = RecordFolder::open(directory, self.config.lease)?;
-        self.counters.damaged.set(opened.damaged);
+        self.gauges.records.damaged.set(opened.damaged);
         if !opened.recovered.clients.is_empty() {
             let clients = opened.recovered.clients.len();
             tracing::info!(
@@ -95,12 +97,18 @@ impl SharedClientState {
         let writer = RecordWriter::new(
             opened.folder,
             self.progress.clone(),
-            self.counters.clone(),
+            self.gauges.records.clone(),
             self.alarms.clone(),
             lock,
         );
         self.records = Some((opened.recovered, writer.spawn()?));
         Ok(self)
+    }
+
+    /// How much state there is.
+    #[must_use]
+    pub fn gauges(&self) -> Arc<StateGauges> {
+        self.gauges.clone()
     }
 
     /// The state as one reactor asks for it. The first one keeps it.
@@ -121,6 +129,7 @@ impl SharedClientState {
             if let Some((recovered, _)) = &self.records {
                 let now = self.epoch.elapsed();
                 home.recover(recovered.clone(), self.progress.clone(), now);
+                self.gauges.set(&home.figures(now));
             }
             let _ = self.views.set(home.views());
             HomeLink::here(Rc::new(RefCell::new(home)), reactor, times)
@@ -134,6 +143,7 @@ impl SharedClientState {
             outbox,
             answers: VecDeque::new(),
             scanned: self.epoch,
+            gauges: self.gauges.clone(),
             batches: self.records.as_ref().map(|(_, batches)| batches.clone()),
             epoch: self.epoch,
         };
@@ -152,6 +162,7 @@ pub struct HomePost {
     outbox: HomeOutbox,
     answers: VecDeque<(usize, HomeAnswer)>,
     scanned: Instant,
+    gauges: Arc<StateGauges>,
     /// Where changes of records go.
     batches: Option<RecordBatches>,
     epoch: Instant,
@@ -203,10 +214,14 @@ impl HomePost {
         }
     }
 
-    /// When something is to be done for those who wait for records.
+    /// When something is to be done without anything that arrives.
     pub fn next_deadline(&self, state: &ClientState) -> Option<Instant> {
         let next = state.record_waits().next_deadline();
-        next.map(|next| self.epoch + next)
+        let next = next.map(|next| self.epoch + next);
+        // An idle server shows how the grace period goes on, and ends it.
+        let scan = self.gauges.is_in_grace() && state.link().reactor() == HOME;
+        let scan = scan.then(|| self.scanned + LEASE_SCAN);
+        next.into_iter().chain(scan).min()
     }
 
     /// Whether something is to be sent.
@@ -223,6 +238,11 @@ impl HomePost {
         self.scanned = now;
         let _ = state.link().ask_here(|home, now| {
             home.expire_clients(now);
+            let figures = home.figures(now);
+            if self.gauges.is_in_grace() && figures.grace_clients == 0 {
+                tracing::info!("the grace period has ended");
+            }
+            self.gauges.set(&figures);
             // Callbacks, which would tell clients of these, are not served yet.
             while home.take_event(now).is_some() {}
         });

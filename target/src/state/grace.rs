@@ -113,7 +113,7 @@ impl StateHome {
     /// The grace period, while it lasts.
     #[must_use]
     pub fn grace(&self) -> Option<GraceStatus> {
-        self.grace.is_active.then(|| GraceStatus {
+        self.grace.is_active.then_some(GraceStatus {
             ends: self.grace.ends,
             waits_for: self.grace.due.len(),
         })

@@ -201,8 +201,22 @@ fn v4_open_03_and_lock_14_opens_and_locks_are_reclaimed_in_the_grace_period() {
     let outside = disk.lock(&mut bed, &client, true, stateid);
     assert_eq!(outside, Err(StateError::NoGrace));
 
+    let figures = StateFigures {
+        clients: 1,
+        sessions: 1,
+        opens: 1,
+        lock_states: 1,
+        ..StateFigures::default()
+    };
+    assert_eq!(bed.home.figures(bed.now), figures);
+
     let mut bed = disk.start();
-    assert_eq!(bed.home.grace().map(|grace| grace.waits_for), Some(1));
+    let figures = StateFigures {
+        grace_clients: 1,
+        grace_left: LEASE,
+        ..StateFigures::default()
+    };
+    assert_eq!(bed.home.figures(bed.now), figures);
     let client = bed.confirmed(b"a");
     let needed = SessionConditions::RECLAIM_NEEDED;
     assert!(client.session.conditions().contains(needed), "V4-LEASE-24");
@@ -370,6 +384,8 @@ fn v4_lease_09_state_is_given_on_when_its_client_can_no_longer_reclaim_it() {
     disk.lock(&mut bed, &other, false, stateid).unwrap();
     assert_eq!(bed.events().len(), 1);
     assert!(!disk.clients.contains_key(&b"a"[..]));
+    let figures = bed.home.figures(bed.now);
+    assert_eq!((figures.revoked, figures.silent_clients), (1, 1));
     // It comes back, and is recorded when it knows of the loss.
     bed.renew(&gone);
     scan(&mut bed);
