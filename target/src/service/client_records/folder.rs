@@ -21,8 +21,9 @@ const START: &str = "start";
 /// How names of files end that are not complete, and those of records.
 const TEMPORARY: &str = "new";
 const RECORD: &str = "client";
-/// Files in a group from which on the file system is synchronized as a whole.
-const MANY: usize = 16;
+/// Files in a group from which on the file system is synchronized as a whole. That may write much
+/// data of others, but one by one so many files take longer than a client should wait.
+const MANY: usize = 64;
 
 /// The records of one server.
 #[derive(Debug)]
@@ -324,7 +325,7 @@ mod tests {
     fn v4_lease_27_damaged_records_are_skipped_and_counted() {
         let directory = tempfile::tempdir().unwrap();
         let (mut folder, ..) = open(directory.path(), LEASE);
-        let names: Vec<String> = (0..20).map(|number| number.to_string()).collect();
+        let names: Vec<String> = (0..70).map(|number| number.to_string()).collect();
         // As many as are synchronized together.
         let changes: Vec<_> = names.iter().map(|name| keep(name, 1)).collect();
         folder.apply(&changes).unwrap();
@@ -333,7 +334,7 @@ mod tests {
         fs::write(directory.path().join("clients/left.new"), b"").unwrap();
         let opened = RecordFolder::open(directory.path(), LEASE).unwrap();
         assert_eq!(opened.damaged, 2);
-        assert_eq!(opened.recovered.clients.len(), 18);
+        assert_eq!(opened.recovered.clients.len(), 68);
         assert!(!directory.path().join("clients/left.new").exists());
         // Without the file of the starts nothing can be said of any record.
         fs::write(directory.path().join("clients/start"), b"?").unwrap();
