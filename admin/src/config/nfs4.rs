@@ -14,6 +14,8 @@ use super::validate::Problems;
 const MINOR_VERSIONS: [u32; 2] = [1, 2];
 /// Bounds of the lease: shorter ones burden clients, longer ones keep locks of dead clients.
 const LEASE: [Duration; 2] = [Duration::from_secs(10), Duration::from_secs(3600)];
+/// Longest courtesy.
+const COURTESY_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// NFS version 4.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -25,6 +27,11 @@ pub struct Nfs4 {
     #[serde(with = "duration")]
     #[schema(value_type = DurationText)]
     pub lease: Duration,
+    /// How long opens and locks of a silent client are kept beyond its lease while nobody else wants
+    /// them.
+    #[serde(with = "duration")]
+    #[schema(value_type = DurationText)]
+    pub courtesy: Duration,
     /// Whether clients get delegations where all changes of files are known to the service.
     pub delegations: Delegations,
 }
@@ -46,6 +53,7 @@ impl Default for Nfs4 {
             minor_versions: Vec::new(),
             lease: Duration::from_secs(90),
             delegations: Delegations::Auto,
+            courtesy: Duration::from_secs(24 * 3600),
         }
     }
 }
@@ -63,12 +71,26 @@ pub(super) fn check(problems: &mut Problems, path: &KeyPath, nfs4: &Nfs4) {
         }
     }
     problems.duration_within(&path.key("lease"), nfs4.lease, LEASE[0], LEASE[1]);
+    let courtesy = path.key("courtesy");
+    problems.duration_within(&courtesy, nfs4.courtesy, Duration::ZERO, COURTESY_MAX);
 }
 
 #[cfg(test)]
 mod tests {
     use crate::config::{Config, Nfs4, validate};
     use std::time::Duration;
+
+    #[test]
+    fn a_courtesy_of_more_than_a_week_is_refused() {
+        let week = 7 * 24 * 3600;
+        for (courtesy, count) in [(0, 0), (week, 0), (week + 1, 1)] {
+            let mut config = Config::default();
+            config.nfs4.courtesy = Duration::from_secs(courtesy);
+            let errors = validate(&config).into_iter();
+            let errors = errors.filter(|one| one.path.to_string() == "nfs4.courtesy");
+            assert_eq!(errors.count(), count, "{courtesy}");
+        }
+    }
 
     /// Keys with an error, for these minor versions and this lease in seconds.
     fn errors(minor_versions: &[u32], lease: u64) -> Vec<String> {

@@ -2,8 +2,7 @@
 
 use arrayvec::ArrayVec;
 use millrace_wire::nfs4::{
-    LockOperation, LockType, Locker, LocktOperation, LockuOperation, OperationOutcome,
-    OperationStatus, StateId,
+    LockOperation, LockType, Locker, LocktOperation, LockuOperation, OperationOutcome, StateId,
 };
 
 use super::client_state::{ClientState, key, stateid, status, wire_stateid};
@@ -13,6 +12,7 @@ use crate::state::{
 };
 
 /// Who locks, as it travels to the home.
+#[derive(Clone)]
 enum OwnedHolder {
     New { open: Stateid, owner: Box<[u8]> },
     Existing(Stateid),
@@ -25,10 +25,6 @@ pub(super) async fn lock(
     file: &FileIdentity,
     arguments: &LockOperation<'_>,
 ) -> Result<StateId, LockRefusal> {
-    if arguments.reclaim {
-        // Nothing outlives the process yet.
-        return Err(LockRefusal::Status(OperationStatus::NoGrace));
-    }
     let range = ByteRange::new(arguments.offset, arguments.length).map_err(refusal)?;
     let (mode, waits) = mode(arguments.kind);
     let file = key(file);
@@ -39,7 +35,8 @@ pub(super) async fn lock(
         },
         Locker::Existing(owner) => OwnedHolder::Existing(stateid(owner.lock)),
     };
-    let locked = state.ask(move |home, now| {
+    let reclaims = arguments.reclaim;
+    let locked = state.ask_recorded(move |home, now| {
         let holder = match &holder {
             OwnedHolder::New { open, owner } => LockHolder::New { open: *open, owner },
             OwnedHolder::Existing(lock) => LockHolder::Existing(*lock),
@@ -51,6 +48,7 @@ pub(super) async fn lock(
             range,
             mode,
             waits,
+            reclaims,
         };
         home.lock(&request, now)
     });

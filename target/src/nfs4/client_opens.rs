@@ -1,13 +1,15 @@
 //! OPEN as the state of clients sees it.
 
 use millrace_wire::nfs4::{
-    AccessControlEntry, NoDelegation, OpenDelegation, OperationOutcome, OperationStatus,
-    ReadDelegation, SpaceLimit, WriteDelegation, open_flags, share,
+    AccessControlEntry, DelegationType, NoDelegation, OpenDelegation, OperationOutcome,
+    OperationStatus, ReadDelegation, SpaceLimit, WriteDelegation, open_flags, share,
 };
 
 use super::client_state::{ClientRequest, ClientState, key, stateid, status, wire_stateid};
 use super::seam::{OpenBasis, OpenGrant, OpenRequest};
-use crate::state::{DelegationOutcome, DelegationRequest, DelegationWish, FileUse, ShareMode};
+use crate::state::{
+    DelegationOutcome, DelegationRequest, DelegationWish, FileUse, OpenTerms, ShareMode,
+};
 
 /// Bits of `share_access` that are about delegations.
 const WISHES: u32 = share::WANT_MASK | share::SIGNAL_WHEN_AVAILABLE | share::PUSH_WHEN_UNCONTENDED;
@@ -23,12 +25,19 @@ pub(super) async fn open(
     let access = access.ok_or(OperationStatus::Invalid)?;
     let deny = ShareMode::from_bits(request.deny).ok_or(OperationStatus::Invalid)?;
     let owner: Box<[u8]> = request.owner.owner.0.into();
+    let (reclaims, claimed) = match request.basis {
+        OpenBasis::Rights => (false, None),
+        OpenBasis::Reclaim(DelegationType::None) => (true, None),
+        // Delegations are given on files that end with the process only.
+        OpenBasis::Reclaim(_) => return Err(OperationStatus::ReclaimBad),
+        OpenBasis::Delegation(delegation) => (false, Some(stateid(delegation))),
+    };
+    let terms = OpenTerms {
+        reclaims,
+        is_lasting: request.is_lasting,
+    };
     let file = key(&request.file);
     let (client, session) = (compound.client(), compound.session());
-    let claimed = match request.basis {
-        OpenBasis::Delegation(delegation) => Some(stateid(delegation)),
-        OpenBasis::Rights | OpenBasis::Reclaim(_) => None,
-    };
     let truncates = request.truncates;
     let wanted = DelegationRequest {
         wish,
@@ -36,14 +45,14 @@ pub(super) async fn open(
         granted_by: Some(compound.referring()),
     };
     let (outcome, delegation, notifies) = state
-        .ask(move |home, now| {
+        .ask_recorded(move |home, now| {
             if let Some(claimed) = claimed {
                 home.claim_delegation(client, &file, &claimed, now)?;
             }
             if truncates {
                 home.check_delegations(Some(client), &file, FileUse::Truncate, now)?;
             }
-            let outcome = home.open(client, &owner, file, access, deny, now)?;
+            let outcome = home.open_under(terms, client, &owner, file, (access, deny), now)?;
             let delegation = match claimed {
                 Some(_) => DelegationOutcome::Resource,
                 None => home.delegate(client, file, outcome.access, &wanted, now),

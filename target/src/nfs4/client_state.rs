@@ -20,6 +20,7 @@ use siphasher::sip::SipHasher13;
 
 use super::cached_reply;
 use super::callback::{self, CallbackSender};
+use super::record_waits::RecordWaits;
 use super::reply::SessionBounds;
 use super::seam::{
     AcceptedSequence, CallOrigin, CompoundShape, FileIdentity, FinishedReply, OpenBasis, OpenGrant,
@@ -28,9 +29,9 @@ use super::seam::{
 use crate::rpc::ConnectionRef;
 use crate::state::{
     BindingRequest, BoundChannels, ChannelLimits, ClientId, DelegationGate, FileKey, FileUse,
-    HomeLink, IoKind, ReferringRequest, RequestFingerprint, SessionBegin, SessionClaim,
-    SessionConditions, SessionId, SessionRequest, ShareMode, StateError, StateHome, StateViews,
-    Stateid,
+    HomeLink, IoKind, RecordProgress, ReferringRequest, RequestFingerprint, SessionBegin,
+    SessionClaim, SessionConditions, SessionId, SessionRequest, ShareMode, StateError, StateHome,
+    StateViews, Stateid,
 };
 
 /// Bytes of the arguments that distinguish a retry from another request: SEQUENCE and the bytes
@@ -39,6 +40,10 @@ const COMPARED: usize = 96;
 /// Longest reply that is cached unasked, if its request changed something: clients do not ask for
 /// all that must not be executed twice.
 const CACHED_UNASKED: usize = 512;
+
+/// How often an operation waits for records: when it has waited for one, it may find that it depends
+/// on another.
+const RECORD_WAITS: usize = 4;
 
 /// The identity of a server: the same on all listeners of a process and after its restart, and
 /// different for each server (RFC 8881 section 2.10.5).
@@ -55,6 +60,7 @@ pub struct ClientState {
     minor_versions: Vec<u32>,
     callbacks: Option<CallbackSender>,
     delegations: DelegationGate,
+    record_waits: RecordWaits,
 }
 
 /// A request that has its slot.
@@ -97,6 +103,7 @@ impl ClientState {
         let link = Rc::new(link);
         Self {
             delegations: DelegationGate::new(Rc::clone(&link), Arc::clone(&views.delegations)),
+            record_waits: RecordWaits::default(),
             link,
             views,
             identity,
@@ -128,6 +135,13 @@ impl ClientState {
         self.callbacks.as_ref().filter(|_| connection.has_reverse())
     }
 
+    /// The same with clients that are recorded: how far the records are durable.
+    #[must_use]
+    pub fn with_records(mut self, progress: Arc<RecordProgress>) -> Self {
+        self.record_waits = RecordWaits::new(progress);
+        self
+    }
+
     /// The way to the home.
     #[must_use]
     pub fn link(&self) -> &HomeLink {
@@ -141,6 +155,31 @@ impl ClientState {
     ) -> Result<T, StateError> {
         let answer = self.link.ask(run).await;
         answer.unwrap_or(Err(StateError::Delay))
+    }
+
+    /// Asks the home, again when the records that the answer depends on are durable. The client
+    /// calls again if that takes too long.
+    pub(super) async fn ask_recorded<T: Send + 'static>(
+        &self,
+        run: impl FnOnce(&mut StateHome, Duration) -> Result<T, StateError> + Clone + Send + 'static,
+    ) -> Result<T, StateError> {
+        for _ in 0..RECORD_WAITS {
+            match self.ask(run.clone()).await {
+                Err(StateError::Unrecorded(serial)) => {
+                    if !self.record_waits.wait(serial, self.link.now()).await {
+                        return Err(StateError::Delay);
+                    }
+                }
+                answer => return answer,
+            }
+        }
+        Err(StateError::Delay)
+    }
+
+    /// Those who wait for records.
+    #[must_use]
+    pub fn record_waits(&self) -> &RecordWaits {
+        &self.record_waits
     }
 }
 
@@ -435,7 +474,20 @@ impl StateSeam for ClientState {
             return Ok(());
         }
         let client = compound.client();
-        self.ask(move |home, now| home.reclaim_complete(client, now))
+        self.ask_recorded(move |home, now| home.reclaim_complete(client, now))
+            .await
+            .map_err(|error| status(&error))
+    }
+
+    async fn check_open(&self, compound: &ClientRequest, basis: OpenBasis) -> OperationOutcome<()> {
+        let conditions = compound.claim.session().conditions();
+        let is_grantable = !conditions.contains(SessionConditions::RECLAIMS_ONLY);
+        if basis != OpenBasis::Rights || is_grantable {
+            return Ok(());
+        }
+        // The home knows whether that is still so.
+        let client = compound.client();
+        self.ask_recorded(move |home, now| home.check_grant(client, false, now).map(drop))
             .await
             .map_err(|error| status(&error))
     }
@@ -445,11 +497,6 @@ impl StateSeam for ClientState {
         compound: &ClientRequest,
         request: &OpenRequest<'_>,
     ) -> OperationOutcome<OpenGrant> {
-        match request.basis {
-            OpenBasis::Rights | OpenBasis::Delegation(_) => {}
-            // Nothing outlives the process yet.
-            OpenBasis::Reclaim(_) => return Err(OperationStatus::NoGrace),
-        }
         super::client_opens::open(self, compound, request).await
     }
 
@@ -587,7 +634,9 @@ impl StateSeam for ClientState {
         let check = move |home: &mut StateHome, now| {
             home.check_io(client, &file, &state, kind, now).map(drop)
         };
-        self.ask(check).await.map_err(|error| status(&error))
+        self.ask_recorded(check)
+            .await
+            .map_err(|error| status(&error))
     }
 }
 
@@ -634,6 +683,10 @@ fn status_flags(conditions: SessionConditions) -> u32 {
         (
             SessionConditions::BACKCHANNEL_FAULT,
             sequence_flags::BACKCHANNEL_FAULT,
+        ),
+        (
+            SessionConditions::RECLAIM_NEEDED,
+            sequence_flags::RESTART_RECLAIM,
         ),
     ];
     let lasting = flags.iter().filter(|(one, _)| conditions.contains(*one));
@@ -712,7 +765,7 @@ pub(super) fn status(error: &StateError) -> OperationStatus {
         StateError::Locked => OperationStatus::Locked,
         StateError::Denied(_) => OperationStatus::Denied,
         StateError::LocksHeld => OperationStatus::LocksHeld,
-        StateError::Delay => OperationStatus::Delay,
+        StateError::Delay | StateError::Unrecorded(_) => OperationStatus::Delay,
         StateError::NoSpc => OperationStatus::NoSpace,
         StateError::Grace => OperationStatus::Grace,
         StateError::NoGrace => OperationStatus::NoGrace,

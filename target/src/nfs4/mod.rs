@@ -38,6 +38,7 @@ mod open;
 mod position;
 mod program;
 mod read_plus;
+mod record_waits;
 mod reply;
 mod rules;
 mod seam;
@@ -52,6 +53,7 @@ mod xattrs;
 pub use callback::CallbackSender;
 pub use client_state::{ClientRequest, ClientState, ServerIdentity};
 pub use program::{Nfs4, Nfs4Counters};
+pub use record_waits::RecordWaits;
 pub use reply::SessionBounds;
 pub use rules::INFO;
 pub use seam::{

@@ -89,6 +89,9 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
                 return Err(OperationStatus::NotSupported);
             }
         };
+        let session = self.session.as_ref();
+        let session = session.ok_or(OperationStatus::OperationNotInSession)?;
+        self.seam.check_open(&session.compound, basis).await?;
         let minor_version = self.origin.minor_version;
         let creation = match &arguments.create {
             Some(mode) => Some(Creation::read(mode, minor_version)?),
@@ -123,6 +126,7 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
             is_new: file.is_new,
             truncates: file.pending.is_some(),
             is_sole_server: !file.object.export.store.properties().changes_elsewhere,
+            is_lasting: file.object.export.store.outlives_process(),
         };
         let grant = self.seam.open(&session.compound, &request).await?;
         // Others' denials have been asked by now, so that a file may be truncated.

@@ -159,6 +159,8 @@ pub struct OpenRequest<'a> {
     pub truncates: bool,
     /// Whether the file is changed by this server only.
     pub is_sole_server: bool,
+    /// Whether the file outlives the process.
+    pub is_lasting: bool,
 }
 
 /// An open that was granted.
@@ -272,6 +274,16 @@ pub trait StateSeam: 'static {
         compound: &Self::Compound,
         one_file_system: bool,
     ) -> OperationOutcome<()>;
+
+    /// Whether the client may open files now, before one is found or made.
+    async fn check_open(
+        &self,
+        compound: &Self::Compound,
+        basis: OpenBasis,
+    ) -> OperationOutcome<()> {
+        let _ = (compound, basis);
+        Ok(())
+    }
 
     /// The share reservation of OPEN, once the file is found or made and the caller's rights are
     /// checked.

@@ -205,13 +205,13 @@ pub fn start(config: Arc<Config>, progress: &StartProgress) -> Result<Service, S
     progress.enter("reading the state directory")?;
     let directory = config.state_directory.as_deref();
     let lock = directory.map(StateLock::take).transpose();
-    let lock = lock.map_err(StartError::State)?;
+    let lock = lock.map_err(StartError::State)?.map(Arc::new);
     let replay = match directory {
         Some(directory) => ReplayCache::open(ReplayLimits::default(), directory, cores.len()),
         None => replay::OpenedCache::in_memory(ReplayLimits::default()),
     };
     let key = secret::load(directory, secret::HANDLE_SECRET).map_err(StartError::State)?;
-    let client_state = client_state(&config, cores.len()).map_err(StartError::State)?;
+    let client_state = client_state(&config, cores.len(), &lock).map_err(StartError::State)?;
     let plan = WorkerPlan {
         exports: stores(&config, &registry, progress)?,
         made: Time::now(),
@@ -383,6 +383,11 @@ fn spawn(
             tcp: tcp.counters(),
             providers: Providers::new(fabrics.counters),
             backend: room.backend(),
+            client_state: plan
+                .client_state
+                .as_ref()
+                .filter(|_| plan.index == 0)
+                .map(SharedClientState::gauges),
         };
         // The thread that started this one waits for it.
         let _ = report.send(Built {
@@ -416,13 +421,21 @@ type BuiltShared = (
 );
 
 /// The state of clients, if NFS version 4 is served.
-fn client_state(config: &Config, reactors: usize) -> io::Result<Option<SharedClientState>> {
+fn client_state(
+    config: &Config,
+    reactors: usize,
+    lock: &Option<Arc<StateLock>>,
+) -> io::Result<Option<SharedClientState>> {
     if config.nfs4.minor_versions.is_empty() {
         return Ok(None);
     }
     let directory = config.state_directory.as_deref();
     let identity = secret::load(directory, secret::SERVER_IDENTITY)?;
-    SharedClientState::new(reactors, &config.nfs4, identity).map(Some)
+    let state = SharedClientState::new(reactors, &config.nfs4, identity)?;
+    match directory {
+        Some(directory) => state.with_records(directory, lock.clone()).map(Some),
+        None => Ok(Some(state)),
+    }
 }
 
 fn shared(plan: &WorkerPlan, context: &Context) -> Result<BuiltShared, BuildError> {

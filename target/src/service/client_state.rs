@@ -4,19 +4,23 @@
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io::{self, Read};
+use std::path::Path;
 use std::rc::Rc;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use millrace_admin::config::{Delegations, Nfs4};
 use millrace_reactor::{Alarm, Clock, ReactorHandle, SendError};
 
+use super::client_records::{RecordBatches, RecordFolder, RecordWriter};
+use super::lock::StateLock;
+use super::metrics::client_state::StateGauges;
 use super::worker::ReactorMessage;
 use crate::handle::HandleKey;
 use crate::nfs4::{CallbackSender, ClientState, ServerIdentity};
 use crate::state::{
-    CallbackOrder, HomeAnswer, HomeLink, HomeOutbox, HomeRequest, StateConfig, StateHome,
-    StateViews,
+    CallbackOrder, HomeAnswer, HomeLink, HomeOutbox, HomeRequest, RecordProgress, RecoveredClients,
+    StateConfig, StateHome, StateViews,
 };
 
 /// The reactor that keeps the state.
@@ -34,6 +38,13 @@ pub struct SharedClientState {
     epoch: Instant,
     /// Set by the first reactor, which is built before the others.
     views: Arc<OnceLock<StateViews>>,
+    /// Records of earlier starts, and the way to the thread that writes them, if there is a state
+    /// directory.
+    records: Option<(RecoveredClients, RecordBatches)>,
+    progress: Arc<RecordProgress>,
+    gauges: Arc<StateGauges>,
+    /// Of all reactors.
+    alarms: Arc<Mutex<Vec<Alarm>>>,
 }
 
 impl SharedClientState {
@@ -50,6 +61,7 @@ impl SharedClientState {
                 reactors,
                 lease: settings.lease,
                 delegations: settings.delegations == Delegations::Auto,
+                courtesy: settings.courtesy,
                 // Their slots may keep 8 KiB of replies each, so all together 512 MiB.
                 sessions: 1024,
                 sessions_per_client: 16,
@@ -59,7 +71,46 @@ impl SharedClientState {
             minor_versions: settings.minor_versions.clone(),
             epoch: Instant::now(),
             views: Arc::default(),
+            records: None,
+            progress: Arc::default(),
+            gauges: Arc::default(),
+            alarms: Arc::default(),
         })
+    }
+
+    /// The same with records of clients in a state directory.
+    ///
+    /// # Errors
+    /// The records cannot be used.
+    pub fn with_records(
+        mut self,
+        directory: &Path,
+        lock: Option<Arc<StateLock>>,
+    ) -> io::Result<Self> {
+        let opened = RecordFolder::open(directory, self.config.lease)?;
+        self.gauges.records.damaged.set(opened.damaged);
+        if !opened.recovered.clients.is_empty() {
+            let clients = opened.recovered.clients.len();
+            tracing::info!(
+                clients,
+                "grace period: clients reclaim their opens and locks"
+            );
+        }
+        let writer = RecordWriter::new(
+            opened.folder,
+            self.progress.clone(),
+            self.gauges.records.clone(),
+            self.alarms.clone(),
+            lock,
+        );
+        self.records = Some((opened.recovered, writer.spawn()?));
+        Ok(self)
+    }
+
+    /// How much state there is.
+    #[must_use]
+    pub fn gauges(&self) -> Arc<StateGauges> {
+        self.gauges.clone()
     }
 
     /// The state as one reactor asks for it. The first one keeps it.
@@ -71,10 +122,18 @@ impl SharedClientState {
         clock: &Clock,
         alarm: &Alarm,
     ) -> (ClientState, HomePost) {
+        let mut alarms = self.alarms.lock().unwrap_or_else(PoisonError::into_inner);
+        alarms.push(alarm.clone());
+        drop(alarms);
         let times = (self.epoch, clock.clone());
         let outbox = HomeOutbox::default();
         let link = if reactor == HOME {
-            let home = StateHome::new(self.config.clone());
+            let mut home = StateHome::new(self.config.clone());
+            if let Some((recovered, _)) = &self.records {
+                let now = self.epoch.elapsed();
+                home.recover(recovered.clone(), self.progress.clone(), now);
+                self.gauges.set(&home.figures(now));
+            }
             let _ = self.views.set(home.views());
             HomeLink::here(Rc::new(RefCell::new(home)), reactor, times)
         } else {
@@ -89,10 +148,15 @@ impl SharedClientState {
             answers: VecDeque::new(),
             callbacks: VecDeque::new(),
             scanned: self.epoch,
+            gauges: self.gauges.clone(),
+            batches: self.records.as_ref().map(|(_, batches)| batches.clone()),
+            epoch: self.epoch,
         };
         let versions = self.minor_versions.clone();
         (
-            ClientState::new(link, views, identity, lease, versions).with_callbacks(sender),
+            ClientState::new(link, views, identity, lease, versions)
+                .with_callbacks(sender)
+                .with_records(self.progress.clone()),
             post,
         )
     }
@@ -106,6 +170,10 @@ pub struct HomePost {
     /// Callbacks that other reactors have to send.
     callbacks: VecDeque<CallbackOrder>,
     scanned: Instant,
+    gauges: Arc<StateGauges>,
+    /// Where changes of records go.
+    batches: Option<RecordBatches>,
+    epoch: Instant,
 }
 
 impl HomePost {
@@ -159,9 +227,32 @@ impl HomePost {
         state.run_callbacks(|order| callbacks.push_back(order))
     }
 
+    /// Hands changes of records over, where the state is kept, and ends waits for them.
+    pub fn record(&self, state: &ClientState) {
+        if let Some(batches) = &self.batches {
+            let changes = state.link().ask_here(|home, _| home.take_record_changes());
+            if let Some(batch) = changes.flatten() {
+                batches.send(batch);
+            }
+            state.record_waits().poll(state.link().now());
+        }
+    }
+
+    /// When something is to be done without anything that arrives.
+    pub fn next_deadline(&self, state: &ClientState) -> Option<Instant> {
+        let next = state.record_waits().next_deadline();
+        let next = next.map(|next| self.epoch + next);
+        // An idle server shows how the grace period goes on, and ends it.
+        let scan = self.gauges.is_in_grace() && state.link().reactor() == HOME;
+        let scan = scan.then(|| self.scanned + LEASE_SCAN);
+        next.into_iter().chain(scan).min()
+    }
+
     /// Whether something is to be sent.
-    pub fn is_waiting(&self) -> bool {
-        !self.callbacks.is_empty() || !self.answers.is_empty() || !self.outbox.borrow().is_empty()
+    pub fn is_waiting(&self, state: &ClientState) -> bool {
+        let changes = state.link().ask_here(|home, _| home.has_record_changes());
+        let is_empty = self.callbacks.is_empty() && self.answers.is_empty();
+        !is_empty || !self.outbox.borrow().is_empty() || changes == Some(true)
     }
 
     /// Ends what has outlived its lease, from time to time, where the state is kept.
@@ -173,6 +264,11 @@ impl HomePost {
         let _ = state.link().ask_here(|home, now| {
             home.expire_clients(now);
             home.end_recalls(now);
+            let figures = home.figures(now);
+            if self.gauges.is_in_grace() && figures.grace_clients == 0 {
+                tracing::info!("the grace period has ended");
+            }
+            self.gauges.set(&figures);
         });
     }
 }

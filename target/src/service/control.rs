@@ -19,6 +19,7 @@ use millrace_store::posix::volume::Volume;
 use super::change::{Changing, InForce, LogFilter, LogHook, Reaper, listener_status};
 use super::devices::{self, OpenedDevices};
 use super::memory;
+use super::metrics::client_state::StateGauges;
 use super::metrics::clients::ClientSeries;
 use super::phase::{CurrentPhase, ServicePhase};
 use super::preflight;
@@ -61,6 +62,8 @@ pub struct ReactorParts {
     pub providers: Providers,
     /// The backend of folders there, once there were any.
     pub backend: Arc<OnceLock<Backend>>,
+    /// The state of NFS version 4's clients, if that reactor keeps it.
+    pub client_state: Option<Arc<StateGauges>>,
 }
 
 /// The service as the management plane sees it.

@@ -1,5 +1,6 @@
 //! The service's metrics, for a scrape. Nothing here waits for a reactor.
 
+pub mod client_state;
 pub mod clients;
 mod folders;
 mod programs;
@@ -66,6 +67,9 @@ impl MetricsSource for ServiceControl {
             rdma(out, &core, parts);
             flow(out, &core, parts);
             programs(out, parts);
+            if let Some(gauges) = &parts.client_state {
+                client_state::client_state(out, gauges);
+            }
         }
         #[cfg(feature = "verbs")]
         if let Some(devices) = self.devices.get() {

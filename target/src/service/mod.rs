@@ -4,6 +4,7 @@
 mod build;
 mod capture;
 mod change;
+mod client_records;
 mod client_state;
 mod control;
 pub mod devices;
@@ -62,7 +63,7 @@ pub struct Service {
     addresses: Addresses,
     control: Arc<ServiceControl>,
     /// The lock of the state directory.
-    _lock: Option<lock::StateLock>,
+    _lock: Option<Arc<lock::StateLock>>,
 }
 
 impl Service {

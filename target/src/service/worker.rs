@@ -270,6 +270,7 @@ where
             let work = home.call_clients(state);
             home.send(&self.peers);
             home.scan(state, now);
+            home.record(state);
             return work;
         }
         0
@@ -435,7 +436,9 @@ where
     }
 
     fn arm(&mut self) -> bool {
-        let is_asking = self.home.as_ref().is_some_and(HomePost::is_waiting);
+        let state = self.responder.shared().programs.client_state();
+        let home = self.home.as_ref().zip(state);
+        let is_asking = home.is_some_and(|(home, state)| home.is_waiting(state));
         !is_asking && self.responder.arm() && self.room.arm()
     }
 
@@ -445,6 +448,8 @@ where
         let fabrics = self.responder.next_deadline();
         let state = self.responder.shared().programs.client_state();
         let callbacks = state.and_then(ClientState::next_callback);
+        let home = self.home.as_ref().zip(state);
+        let home = home.and_then(|(home, state)| home.next_deadline(state));
         fabrics
             .into_iter()
             .chain(self.tcp.next_deadline())
@@ -452,6 +457,7 @@ where
             .chain(self.room.next_deadline())
             .chain(drain)
             .chain(callbacks)
+            .chain(home)
             .min()
     }
 

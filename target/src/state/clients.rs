@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::backchannel::Backchannel;
 use super::create_session::SessionGrant;
+use super::durable::RecordNote;
 use super::home::{StateEvent, StateHome};
 use super::table::IndexedTable;
 use super::{SessionId, StateError};
@@ -40,6 +41,16 @@ pub(super) struct LeasedClient {
     pub created: Result<SessionGrant, StateError>,
     pub sessions: Vec<ClientSession>,
     pub reclaim_complete: bool,
+    /// Whether it has said so. Its record may still be waited for.
+    pub completes: bool,
+    /// Whether it had state before the server's restart.
+    pub may_reclaim: bool,
+    /// Its durable record, if it has one or will have it.
+    pub record: Option<RecordNote>,
+    /// Whether it has had state that outlives the process.
+    pub wants_record: bool,
+    /// Serial number of the removal of its record.
+    pub withdrawn: u64,
     /// State by index, revoked one included.
     pub states: HashSet<u32>,
     /// State revoked with an expired lease.
@@ -157,6 +168,11 @@ impl ClientTables {
             created: Err(StateError::SeqMisordered),
             sessions: Vec::new(),
             reclaim_complete: false,
+            completes: false,
+            may_reclaim: false,
+            record: None,
+            wants_record: false,
+            withdrawn: 0,
             states: HashSet::new(),
             expired_states: 0,
             admin_revoked_states: 0,
@@ -265,23 +281,6 @@ impl StateHome {
         Ok(())
     }
 
-    /// Records that a client has finished reclaiming.
-    ///
-    /// # Errors
-    /// [`StateError::CompleteAlready`] the second time, [`StateError::BadSession`] if the client is
-    /// gone.
-    pub fn reclaim_complete(&mut self, client: ClientId, _now: Duration) -> Result<(), StateError> {
-        let index = self.clients.find(client).ok_or(StateError::BadSession)?;
-        match self.clients.get_mut(index) {
-            Some(known) if known.reclaim_complete => Err(StateError::CompleteAlready),
-            Some(known) => {
-                known.reclaim_complete = true;
-                Ok(())
-            }
-            None => Err(StateError::BadSession),
-        }
-    }
-
     /// Clients, confirmed or not.
     #[must_use]
     pub fn client_count(&self) -> usize {
@@ -312,7 +311,7 @@ impl StateHome {
     }
 
     /// Removes expired clients: unconfirmed ones after a lease, others after the courtesy period
-    /// too. To be called about once a second.
+    /// too. Ends the grace period. To be called about once a second.
     pub fn expire_clients(&mut self, now: Duration) {
         let courtesy = self.config.courtesy;
         let clients = self.clients.iter();
@@ -328,6 +327,8 @@ impl StateHome {
         for index in over {
             self.remove_client(index);
         }
+        self.advance_grace(now);
+        self.restore_records(now);
     }
 
     /// Makes room for another client. If the table is full, the oldest unconfirmed client is
@@ -381,6 +382,7 @@ impl StateHome {
             return;
         };
         let states: Vec<u32> = client.states.iter().copied().collect();
+        let had_state = !states.is_empty();
         let sessions: Vec<SessionId> = client.sessions.iter().map(|one| one.id).collect();
         for session in sessions {
             self.end_session(index, session);
@@ -391,6 +393,11 @@ impl StateHome {
         if let Some(client) = self.clients.remove(index)
             && client.is_confirmed
         {
+            if client.record.is_some() {
+                self.forget_client(client.id, &client.owner, had_state);
+            } else {
+                self.records.wait_for(client.withdrawn);
+            }
             let client = client.id;
             self.events.push_back(StateEvent::ClientRemoved { client });
         }

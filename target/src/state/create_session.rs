@@ -134,6 +134,7 @@ impl StateHome {
         }
         if is_first {
             self.clients.confirm(index, now);
+            self.recognize_client(index, now);
         }
         let place = self.free_sessions.pop().ok_or(StateError::NoSpc)?;
         self.session_serial = self.session_serial.wrapping_add(1);

@@ -51,6 +51,12 @@ impl DelegationGuards {
         }
     }
 
+    /// How many delegations there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.all.load(Ordering::Acquire) as usize
+    }
+
     /// Whether no file has a delegation.
     #[must_use]
     pub fn is_empty(&self) -> bool {

@@ -163,7 +163,8 @@ impl StateHome {
         }
         let found = self.clients.find(client).zip(self.files.find(&key));
         let Some((holder, file)) = found.filter(|(holder, _)| {
-            self.config.delegations && request.is_sole_server && self.can_call(*holder)
+            let is_usual = self.config.delegations && !self.grace.is_active();
+            is_usual && request.is_sole_server && self.can_call(*holder)
         }) else {
             return DelegationOutcome::Resource;
         };

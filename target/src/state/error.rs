@@ -78,6 +78,10 @@ pub enum StateError {
     /// The client has to ask again later.
     #[error("not now")]
     Delay,
+    /// The operation depends on a change of durable records with this serial number, which is not
+    /// durable yet. It had no effect.
+    #[error("a record is not durable yet")]
+    Unrecorded(u64),
     /// A limit of the client, the file or the server is reached.
     #[error("a limit of state is reached")]
     NoSpc,

@@ -10,7 +10,9 @@ use siphasher::sip::SipHasher24;
 use super::callbacks::CallbackJobs;
 use super::clients::ClientTables;
 use super::delegation_guards::DelegationGuards;
+use super::durable::RecordLog;
 use super::files::{FileKey, FileTable};
+use super::grace::GracePeriod;
 use super::lease::LeaseCells;
 use super::owners::OwnerTable;
 use super::published::PublishedStates;
@@ -143,13 +145,10 @@ pub struct StateViews {
 /// The owner of clients, sessions, opens and locks.
 ///
 /// It lives on one reactor, and others send it messages. Every operation takes the monotonic time
-/// at which it happens.
+/// at which it happens. Before [`recover`](Self::recover) no client is recorded, and without it
+/// there is no grace period.
 ///
 /// Not part of it yet:
-/// - Grace periods: every reclaim is refused. [`reclaim_complete`](Self::reclaim_complete) is where
-///   they end for a client, and [`open`](Self::open) and [`lock`](Self::lock) ask whether they have.
-/// - Durable records: a client gets its record when it gets its first state, and loses it before
-///   [`StateEvent::Revoked`] is acted on.
 /// - State protection: a record keeps the principal only.
 #[derive(Debug)]
 pub struct StateHome {
@@ -178,6 +177,8 @@ pub struct StateHome {
     /// No lease runs out before this.
     pub(super) earliest_lease_end: Duration,
     pub(super) events: VecDeque<StateEvent>,
+    pub(super) grace: GracePeriod,
+    pub(super) records: RecordLog,
 }
 
 impl StateHome {
@@ -203,6 +204,8 @@ impl StateHome {
             recalled: Vec::new(),
             earliest_lease_end: Duration::ZERO,
             events: VecDeque::new(),
+            grace: GracePeriod::default(),
+            records: RecordLog::default(),
             config,
         }
     }

@@ -42,6 +42,8 @@ pub struct LockRequest<'a> {
     pub mode: LockMode,
     /// Whether to notify the owner when the range becomes free, if it is not free now.
     pub waits: bool,
+    /// Whether it was granted before the server's restart.
+    pub reclaims: bool,
 }
 
 impl StateHome {
@@ -49,7 +51,8 @@ impl StateHome {
     ///
     /// # Errors
     /// [`StateError::Denied`], [`StateError::OpenMode`], [`StateError::Grace`], those of stateids,
-    /// and [`StateError::NoSpc`] or [`StateError::Delay`] at limits.
+    /// and [`StateError::NoSpc`] or [`StateError::Delay`] at limits; for reclaims
+    /// [`StateError::NoGrace`] and [`StateError::ReclaimConflict`]. [`StateError::Unrecorded`].
     pub fn lock(
         &mut self,
         request: &LockRequest<'_>,
@@ -61,7 +64,7 @@ impl StateHome {
             mode,
             ..
         } = request;
-        let index = self.check_reclaimed(client)?;
+        let index = self.check_grant(client, request.reclaims, now)?;
         let (open, known, name) = match request.holder {
             LockHolder::New { open, owner } => {
                 let open = self.find_open(client, &request.file, &open)?;
@@ -89,6 +92,9 @@ impl StateHome {
         let file = record.file;
         let owner = self.lock_owners.find(index, &name);
         if let Some(conflict) = self.live_conflict(file, (Some(index), owner), range, mode, now) {
+            if request.reclaims {
+                return Err(StateError::ReclaimConflict);
+            }
             let conflict = self.describe(&conflict);
             if request.waits {
                 self.remember_waiter(
@@ -110,7 +116,10 @@ impl StateHome {
         if known.is_none() {
             self.make_room_for_state(index, now)?;
         }
-        self.revoke_conflicts(file, owner, range, mode);
+        if self.clients.get(index).is_some_and(|one| one.wants_record) {
+            self.require_record(index, false)?;
+        }
+        self.revoke_conflicts(file, owner, range, mode)?;
         let state = match known {
             Some(state) => {
                 if let Some(record) = self.states.get_mut(state) {
@@ -249,15 +258,17 @@ impl StateHome {
         owner: Option<u32>,
         range: ByteRange,
         mode: LockMode,
-    ) {
+    ) -> Result<(), StateError> {
         let Some(file) = self.files.get(file) else {
-            return;
+            return Ok(());
         };
         let conflicts = file.ranges.conflicts(owner, range, mode);
         let states: Vec<u32> = conflicts.map(|one| one.state).collect();
+        self.withdraw_records(&states)?;
         for state in states {
             self.revoke_state(state, Revocation::LeaseExpired);
         }
+        Ok(())
     }
 
     fn describe(&self, conflict: &LockedRange) -> StateError {

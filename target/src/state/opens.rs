@@ -54,13 +54,20 @@ pub enum IoGrant {
     Permissions,
 }
 
+/// What an open is about, beside its file and its share mode.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OpenTerms {
+    /// Whether it was granted before the server's restart.
+    pub reclaims: bool,
+    /// Whether the file outlives the process.
+    pub is_lasting: bool,
+}
+
 impl StateHome {
-    /// Opens a file, or joins an open of the same owner.
+    /// Opens a file that ends with the process, or joins an open of the same owner.
     ///
     /// # Errors
-    /// [`StateError::Inval`] without access, [`StateError::Grace`] before the client's
-    /// RECLAIM_COMPLETE, [`StateError::ShareDenied`], [`StateError::Delay`] while a delegation is
-    /// recalled, and [`StateError::NoSpc`] or [`StateError::Delay`] at limits. [`StateError::BadSession`] if the client is gone.
+    /// Those of [`open_under`](Self::open_under).
     pub fn open(
         &mut self,
         client: ClientId,
@@ -70,17 +77,45 @@ impl StateHome {
         deny: ShareMode,
         now: Duration,
     ) -> Result<OpenOutcome, StateError> {
+        let terms = OpenTerms::default();
+        self.open_under(terms, client, owner, key, (access, deny), now)
+    }
+
+    /// Opens a file, or joins an open of the same owner.
+    ///
+    /// # Errors
+    /// [`StateError::Inval`] without access, [`StateError::Grace`] before the client's
+    /// RECLAIM_COMPLETE and in the grace period, [`StateError::ShareDenied`], and
+    /// [`StateError::NoSpc`] or [`StateError::Delay`] at limits; for reclaims
+    /// [`StateError::NoGrace`] and [`StateError::ReclaimConflict`]. [`StateError::Unrecorded`], and
+    /// [`StateError::BadSession`] if the client is gone.
+    pub fn open_under(
+        &mut self,
+        terms: OpenTerms,
+        client: ClientId,
+        owner: &[u8],
+        key: FileKey,
+        (access, deny): (ShareMode, ShareMode),
+        now: Duration,
+    ) -> Result<OpenOutcome, StateError> {
         if access.is_none() {
             return Err(StateError::Inval);
         }
-        let holder = self.check_reclaimed(client)?;
+        let holder = self.check_grant(client, terms.reclaims, now)?;
         if let Some(file) = self.files.find(&key) {
             let file_use = match access.meets(ShareMode::WRITE) || deny.meets(ShareMode::READ) {
                 true => FileUse::Change,
                 false => FileUse::Read,
             };
             self.settle_delegations(Some(holder), file, file_use, now)?;
-            self.settle_share_conflict(holder, file, (access, deny), now)?;
+            let settled = self.settle_share_conflict(holder, file, (access, deny), now);
+            settled.map_err(|error| match error {
+                StateError::ShareDenied if terms.reclaims => StateError::ReclaimConflict,
+                error => error,
+            })?;
+        }
+        if terms.is_lasting {
+            self.require_record(holder, !deny.is_none())?;
         }
         let file = self.files.find(&key);
         let known = file.and_then(|file| {
@@ -202,6 +237,7 @@ impl StateHome {
     /// [`StateError::BadStateid`] if there is none.
     pub fn revoke(&mut self, client: ClientId, stateid: &Stateid) -> Result<(), StateError> {
         let state = self.states.find(client, stateid)?;
+        self.withdraw_at_once(state);
         self.revoke_state(state, Revocation::Administrative);
         Ok(())
     }
@@ -214,8 +250,12 @@ impl StateHome {
         access: ShareMode,
         now: Duration,
     ) -> Result<IoGrant, StateError> {
+        self.advance_grace(now);
+        if self.grace.may_be_denied() {
+            return Err(StateError::Grace);
+        }
         if let Some(file) = self.files.find(file)
-            && !self.settle_denials(None, file, (access, ShareMode::NONE), now)
+            && !self.settle_denials(None, file, (access, ShareMode::NONE), now)?
         {
             return Err(StateError::Locked);
         }
@@ -229,7 +269,7 @@ impl StateHome {
         wanted: (ShareMode, ShareMode),
         now: Duration,
     ) -> Result<(), StateError> {
-        let is_settled = self.settle_denials(Some(holder), file, wanted, now);
+        let is_settled = self.settle_denials(Some(holder), file, wanted, now)?;
         is_settled.then_some(()).ok_or(StateError::ShareDenied)
     }
 
@@ -241,12 +281,12 @@ impl StateHome {
         file: u32,
         (access, deny): (ShareMode, ShareMode),
         now: Duration,
-    ) -> bool {
+    ) -> Result<bool, StateError> {
         let Some(known) = self.files.get(file) else {
-            return true;
+            return Ok(true);
         };
         if !known.shares.deny().meets(access) && !known.shares.access().meets(deny) {
-            return true;
+            return Ok(true);
         }
         let mut expired = Vec::new();
         for &state in &known.opens {
@@ -259,20 +299,21 @@ impl StateHome {
             let client = self.states.get(state).map(|record| record.client_index);
             match client.filter(|&client| Some(client) != holder) {
                 Some(client) if self.is_expired(client, now) => expired.push(state),
-                _ => return false,
+                _ => return Ok(false),
             }
         }
+        self.withdraw_records(&expired)?;
         for state in expired {
             self.revoke_state(state, Revocation::LeaseExpired);
         }
-        true
+        Ok(true)
     }
 
-    /// The index of a client that may open and lock files.
+    /// The index of a client that may get state without a reclaim.
     pub(super) fn check_reclaimed(&self, client: ClientId) -> Result<u32, StateError> {
         let index = self.clients.find(client).ok_or(StateError::BadSession)?;
         match self.clients.get(index) {
-            Some(known) if known.reclaim_complete => Ok(index),
+            Some(known) if known.reclaim_complete && !self.grace.is_active() => Ok(index),
             Some(_) => Err(StateError::Grace),
             None => Err(StateError::BadSession),
         }

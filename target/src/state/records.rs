@@ -113,6 +113,14 @@ impl StateHome {
             .with(
                 SessionConditions::RECALLABLE_REVOKED,
                 client.unreturned_states > 0,
+            )
+            .with(
+                SessionConditions::RECLAIM_NEEDED,
+                client.may_reclaim && !client.reclaim_complete,
+            )
+            .with(
+                SessionConditions::RECLAIMS_ONLY,
+                !client.reclaim_complete || self.grace.is_active(),
             );
         let is_down = |session: &ClientSession| session.back.is_down();
         let all_down = client.sessions.iter().any(is_down)

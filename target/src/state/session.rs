@@ -69,6 +69,10 @@ impl SessionConditions {
     pub const PATH_DOWN_SESSION: Self = Self(32);
     /// Client and server disagree about all slots of the backchannel.
     pub const BACKCHANNEL_FAULT: Self = Self(64);
+    /// The client has to reclaim its state, or to say that it has done so.
+    pub const RECLAIM_NEEDED: Self = Self(128);
+    /// The client gets state by reclaims only. It is not reported.
+    pub const RECLAIMS_ONLY: Self = Self(256);
 
     /// Whether all these conditions last.
     #[must_use]

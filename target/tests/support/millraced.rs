@@ -55,6 +55,7 @@ impl Server {
         }
     }
 
+    #[allow(dead_code)] // Not by every program of tests.
     pub fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.process), signal).unwrap();
     }

@@ -10,6 +10,7 @@ mod fabric;
 mod folders;
 pub mod labels;
 mod memory;
+mod nfs4;
 mod process;
 mod reactors;
 mod rpc;
@@ -24,6 +25,7 @@ pub use exports::*;
 pub use fabric::*;
 pub use folders::*;
 pub use memory::*;
+pub use nfs4::*;
 pub use process::*;
 pub use reactors::*;
 pub use rpc::*;
@@ -50,6 +52,7 @@ pub static SUBJECTS: &[&Subject] = &[
     &FABRIC,
     &VERBS,
     &PROGRAMS,
+    &CLIENT_STATE,
     &STORES,
     &EXPORTS,
     &FOLDERS,

@@ -228,6 +228,7 @@ fn ask(
         range: ByteRange::new(range.0, range.1).unwrap(),
         mode,
         waits: true,
+        reclaims: false,
     };
     bed.home.lock(&request, bed.now)
 }

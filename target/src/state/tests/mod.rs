@@ -8,6 +8,7 @@ mod opens;
 mod published;
 mod published_model;
 mod ranges;
+mod recovery;
 mod sessions;
 mod share_model;
 mod slot_model;
@@ -188,6 +189,7 @@ impl TestBed {
             range: ByteRange::new(offset, length).unwrap(),
             mode,
             waits: false,
+            reclaims: false,
         };
         self.home.lock(&request, self.now)
     }
