@@ -163,7 +163,10 @@ fn v4_sess_36_auth_sys_is_preferred_to_auth_none_and_gss_alone_is_no_backchannel
         let world = WaitingWorld::with(SessionWish::linux(&security));
         world.make_available();
         let calls = world.waiter.callbacks();
-        let users: Vec<_> = calls.iter().map(|call| call.user()).collect();
+        let users: Vec<_> = calls
+            .iter()
+            .map(support::callback_client::ReceivedCallback::user)
+            .collect();
         assert_eq!(users, Vec::from_iter(user), "{security:?}");
         let flag = world.waiting.flags & open_flags::MAY_NOTIFY_LOCK;
         assert_eq!(flag != 0, user.is_some());

@@ -5,7 +5,8 @@ use millrace_wire::nfs4::{
     LockOperation, LockType, Locker, LocktOperation, LockuOperation, OperationOutcome, StateId,
 };
 
-use super::client_state::{ClientState, key, stateid, status, wire_stateid};
+use super::client_state::ClientState;
+use super::client_translation::{key, stateid, status, wire_stateid};
 use super::seam::{DeniedLock, FileIdentity, LockRefusal};
 use crate::state::{
     ByteRange, ClientId, LockConflict, LockHolder, LockMode, LockRequest, StateError, Stateid,

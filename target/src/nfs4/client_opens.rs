@@ -5,7 +5,8 @@ use millrace_wire::nfs4::{
     OperationStatus, ReadDelegation, SpaceLimit, WriteDelegation, open_flags, share,
 };
 
-use super::client_state::{ClientRequest, ClientState, key, stateid, status, wire_stateid};
+use super::client_state::{ClientRequest, ClientState};
+use super::client_translation::{key, stateid, status, wire_stateid};
 use super::seam::{OpenBasis, OpenGrant, OpenRequest};
 use crate::state::{
     DelegationOutcome, DelegationRequest, DelegationWish, FileUse, OpenTerms, ShareMode,

@@ -1,25 +1,24 @@
 //! The state of clients, as [`StateHome`] keeps it: translation between the protocol and the room
 //! `state`.
 
-use std::hash::Hasher;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use millrace_store::Caller;
 use millrace_wire::nfs4::{
-    BackchannelCtlOperation, ChannelAttributes, ClientId as WireClientId, ConnectionBinding,
-    CreateSessionOperation, CreateSessionReply, ExchangeIdOperation, ExchangeIdReply,
-    ImplementationId, OpenDowngradeOperation, OperationOutcome, OperationStatus,
-    ProtectionAgreement, ProtectionOffer, SequenceOperation, SequenceReply, ServerOwner,
-    SessionId as WireSessionId, StateId, Timestamp, channel_direction, exchange_flags,
-    sequence_flags, session_flags,
+    BackchannelCtlOperation, ClientId as WireClientId, ConnectionBinding, CreateSessionOperation,
+    CreateSessionReply, ExchangeIdOperation, ExchangeIdReply, ImplementationId,
+    OpenDowngradeOperation, OperationOutcome, OperationStatus, ProtectionAgreement,
+    ProtectionOffer, SequenceOperation, SequenceReply, ServerOwner, SessionId as WireSessionId,
+    StateId, Timestamp, exchange_flags,
 };
 use millrace_wire::xdr::BoundedBytes;
-use siphasher::sip::SipHasher13;
 
 use super::cached_reply;
 use super::callback::{self, CallbackSender};
+use super::client_translation::{
+    fingerprint, key, principal, stateid, status, status_flags, wire_stateid,
+};
 use super::record_waits::RecordWaits;
 use super::reply::SessionBounds;
 use super::seam::{
@@ -28,15 +27,11 @@ use super::seam::{
 };
 use crate::rpc::ConnectionRef;
 use crate::state::{
-    BindingRequest, BoundChannels, ChannelLimits, ClientId, DelegationGate, FileKey, FileUse,
-    HomeLink, IoKind, RecordProgress, ReferringRequest, RequestFingerprint, SessionBegin,
-    SessionClaim, SessionConditions, SessionId, SessionRequest, ShareMode, StateError, StateHome,
-    StateViews, Stateid,
+    ClientId, DelegationGate, FileUse, HomeLink, IoKind, RecordProgress, ReferringRequest,
+    SessionBegin, SessionClaim, SessionConditions, SessionDirectory, SessionId, ShareMode,
+    StateError, StateHome, StateViews, Stateid,
 };
 
-/// Bytes of the arguments that distinguish a retry from another request: SEQUENCE and the bytes
-/// behind it, but no data of WRITE, which a retry may have in a chunk.
-const COMPARED: usize = 96;
 /// Longest reply that is cached unasked, if its request changed something: clients do not ask for
 /// all that must not be executed twice.
 const CACHED_UNASKED: usize = 512;
@@ -126,12 +121,17 @@ impl ClientState {
         self.delegations.clone()
     }
 
+    /// The sessions.
+    pub(super) fn sessions(&self) -> &SessionDirectory {
+        &self.views.sessions
+    }
+
     pub(super) fn callbacks(&self) -> Option<&CallbackSender> {
         self.callbacks.as_ref()
     }
 
     /// The sender of callbacks, if a connection can carry them.
-    fn callbacks_by(&self, connection: &ConnectionRef) -> Option<&CallbackSender> {
+    pub(super) fn callbacks_by(&self, connection: &ConnectionRef) -> Option<&CallbackSender> {
         self.callbacks.as_ref().filter(|_| connection.has_reverse())
     }
 
@@ -322,53 +322,7 @@ impl StateSeam for ClientState {
         origin: &CallOrigin<'_>,
         arguments: &CreateSessionOperation<'_>,
     ) -> OperationOutcome<CreateSessionReply> {
-        const KNOWN: u32 =
-            session_flags::PERSIST | session_flags::BACKCHANNEL | session_flags::RDMA;
-        let fault = (arguments.flags & !KNOWN != 0).then_some(StateError::Inval);
-        let (client, sequence) = (ClientId(arguments.client), arguments.sequence);
-        let (fore, back) = (limits(&arguments.fore), limits(&arguments.back));
-        let program = arguments.callback_program;
-        let callbacks = callback::parameters(program, &arguments.security, origin.minor_version);
-        let is_asked = arguments.flags & session_flags::BACKCHANNEL != 0 && callbacks.is_some();
-        let connection = origin.connection;
-        let path = self.callbacks.as_ref().map(|sender| {
-            sender.watch(connection);
-            sender.path(connection)
-        });
-        let sender = self.callbacks_by(connection).filter(|_| is_asked);
-        let backchannel = sender.is_some();
-        if let Some(sender) = sender {
-            // The first callback may be due before the answer of the home is here.
-            sender.allow(connection);
-        }
-        let principal = principal(origin.credential);
-        let grant = self
-            .ask(move |home, now| {
-                let request = SessionRequest {
-                    client,
-                    sequence,
-                    principal: &principal,
-                    fore,
-                    back,
-                    backchannel,
-                    connection: path,
-                    callbacks: callbacks.as_ref(),
-                    fault: fault.as_ref(),
-                };
-                home.create_session(&request, now)
-            })
-            .await
-            .map_err(|error| status(&error))?;
-        Ok(CreateSessionReply {
-            session: grant.session.0,
-            sequence: grant.sequence,
-            flags: match grant.backchannel {
-                true => session_flags::BACKCHANNEL,
-                false => 0,
-            },
-            fore: attributes(&grant.fore),
-            back: attributes(&grant.back),
-        })
+        super::client_sessions::create(self, origin, arguments).await
     }
 
     async fn bind_connection(
@@ -376,51 +330,7 @@ impl StateSeam for ClientState {
         origin: &CallOrigin<'_>,
         arguments: &ConnectionBinding,
     ) -> OperationOutcome<ConnectionBinding> {
-        let session = SessionId(arguments.session);
-        let (fore, or_both) = match arguments.direction {
-            channel_direction::FORE => (true, false),
-            channel_direction::FORE_OR_BOTH => (true, true),
-            channel_direction::BACK => (false, false),
-            channel_direction::BACK_OR_BOTH => (false, true),
-            _ => return Err(OperationStatus::Invalid),
-        };
-        let connection = origin.connection;
-        let request = BindingRequest {
-            channels: BoundChannels { fore, back: !fore },
-            or_both,
-            can_call: self.callbacks_by(connection).is_some(),
-        };
-        let direction = match &self.callbacks {
-            Some(sender) => {
-                let found = self.views.sessions.find(session);
-                found.map_err(|error| status(&error))?;
-                match request.can_call && (or_both || !fore) {
-                    true => sender.allow(connection),
-                    false => sender.watch(connection),
-                }
-                let path = sender.path(connection);
-                let bound = self.ask(move |home, _| home.bind_connection(session, path, request));
-                match bound.await.map_err(|error| status(&error))? {
-                    BoundChannels { back: false, .. } => channel_direction::FORE,
-                    BoundChannels { fore: false, .. } => channel_direction::BACK,
-                    BoundChannels { .. } => channel_direction::BOTH,
-                }
-            }
-            // Any connection carries requests.
-            None => {
-                let found = self.views.sessions.find(session);
-                found.map_err(|error| status(&error))?;
-                match fore {
-                    true => channel_direction::FORE,
-                    false => return Err(OperationStatus::Invalid),
-                }
-            }
-        };
-        Ok(ConnectionBinding {
-            session: arguments.session,
-            direction,
-            rdma_mode: false,
-        })
+        super::client_sessions::bind(self, origin, arguments).await
     }
 
     async fn destroy_session(
@@ -637,140 +547,5 @@ impl StateSeam for ClientState {
         self.ask_recorded(check)
             .await
             .map_err(|error| status(&error))
-    }
-}
-
-/// The caller's identity, to distinguish clients.
-fn principal(credential: Option<&Caller>) -> Box<[u8]> {
-    credential.map_or_else(Box::default, |caller| caller.uid.to_be_bytes().into())
-}
-
-/// The fingerprint that distinguishes a retry from another request.
-fn fingerprint(credential: Option<&Caller>, shape: &CompoundShape<'_>) -> RequestFingerprint {
-    let compared = shape.arguments.len().min(COMPARED);
-    let mut hasher = SipHasher13::new();
-    hasher.write(&shape.arguments[..compared]);
-    hasher.write_usize(shape.request_bytes);
-    RequestFingerprint {
-        caller: credential.map_or(u64::MAX, |caller| u64::from(caller.uid)),
-        checksum: hasher.finish(),
-    }
-}
-
-fn status_flags(conditions: SessionConditions) -> u32 {
-    let flags = [
-        (SessionConditions::EXPIRED_ALL, sequence_flags::EXPIRED_ALL),
-        (
-            SessionConditions::EXPIRED_SOME,
-            sequence_flags::EXPIRED_SOME,
-        ),
-        (
-            SessionConditions::ADMIN_REVOKED,
-            sequence_flags::ADMIN_REVOKED,
-        ),
-        (
-            SessionConditions::RECALLABLE_REVOKED,
-            sequence_flags::RECALLABLE_REVOKED,
-        ),
-        (
-            SessionConditions::PATH_DOWN,
-            sequence_flags::CALLBACK_PATH_DOWN,
-        ),
-        (
-            SessionConditions::PATH_DOWN_SESSION,
-            sequence_flags::CALLBACK_PATH_DOWN_SESSION,
-        ),
-        (
-            SessionConditions::BACKCHANNEL_FAULT,
-            sequence_flags::BACKCHANNEL_FAULT,
-        ),
-        (
-            SessionConditions::RECLAIM_NEEDED,
-            sequence_flags::RESTART_RECLAIM,
-        ),
-    ];
-    let lasting = flags.iter().filter(|(one, _)| conditions.contains(*one));
-    lasting.fold(0, |all, (_, flag)| all | flag)
-}
-
-fn limits(attributes: &ChannelAttributes) -> ChannelLimits {
-    ChannelLimits {
-        request_size: attributes.request_size,
-        response_size: attributes.response_size,
-        cached_size: attributes.cached_size,
-        operations: attributes.operations,
-        requests: attributes.requests,
-    }
-}
-
-fn attributes(limits: &ChannelLimits) -> ChannelAttributes {
-    ChannelAttributes {
-        header_padding: 0,
-        request_size: limits.request_size,
-        response_size: limits.response_size,
-        cached_size: limits.cached_size,
-        operations: limits.operations,
-        requests: limits.requests,
-        rdma_ird: None,
-    }
-}
-
-/// A file as state has it.
-pub(super) fn key(file: &FileIdentity) -> FileKey {
-    FileKey {
-        export: file.export.0,
-        object: file.object,
-    }
-}
-
-/// A stateid as state has it.
-pub(super) fn stateid(state: StateId) -> Stateid {
-    Stateid {
-        sequence: state.sequence,
-        other: state.other,
-    }
-}
-
-/// A stateid as the wire has it.
-pub(super) fn wire_stateid(state: Stateid) -> StateId {
-    StateId {
-        sequence: state.sequence,
-        other: state.other,
-    }
-}
-
-/// The status that has the meaning of an error of the state.
-pub(super) fn status(error: &StateError) -> OperationStatus {
-    match error {
-        StateError::ClidInuse => OperationStatus::ClientIdInUse,
-        StateError::StaleClientid => OperationStatus::StaleClientId,
-        StateError::ClientidBusy => OperationStatus::ClientIdBusy,
-        StateError::NoEnt => OperationStatus::NoEntry,
-        StateError::NotSame => OperationStatus::NotSame,
-        StateError::Perm => OperationStatus::NotOwner,
-        StateError::SeqMisordered => OperationStatus::SequenceMisordered,
-        StateError::SeqFalseRetry => OperationStatus::SequenceFalseRetry,
-        StateError::BadSession => OperationStatus::BadSession,
-        StateError::BadSlot => OperationStatus::BadSlot,
-        StateError::TooSmall => OperationStatus::TooSmall,
-        StateError::Inval => OperationStatus::Invalid,
-        StateError::BadRange => OperationStatus::BadRange,
-        StateError::Expired => OperationStatus::Expired,
-        StateError::AdminRevoked => OperationStatus::AdministratorRevoked,
-        StateError::DelegRevoked => OperationStatus::DelegationRevoked,
-        StateError::BadStateid => OperationStatus::BadStateId,
-        StateError::OldStateid => OperationStatus::OldStateId,
-        StateError::OpenMode => OperationStatus::OpenMode,
-        StateError::ShareDenied => OperationStatus::ShareDenied,
-        StateError::Locked => OperationStatus::Locked,
-        StateError::Denied(_) => OperationStatus::Denied,
-        StateError::LocksHeld => OperationStatus::LocksHeld,
-        StateError::Delay | StateError::Unrecorded(_) => OperationStatus::Delay,
-        StateError::NoSpc => OperationStatus::NoSpace,
-        StateError::Grace => OperationStatus::Grace,
-        StateError::NoGrace => OperationStatus::NoGrace,
-        StateError::ReclaimConflict => OperationStatus::ReclaimConflict,
-        StateError::ReclaimBad => OperationStatus::ReclaimBad,
-        StateError::CompleteAlready => OperationStatus::CompleteAlready,
     }
 }

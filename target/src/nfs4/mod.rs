@@ -7,7 +7,7 @@
 //! | `table`, `rules` | static properties of operations and procedures |
 //! | `reply` | results within the bounds of transport and session |
 //! | `seam` | the interface to the state of clients: sessions, opens, locks |
-//! | `client_state`, `client_opens`, `client_locks`, `cached_reply` | the answers of the room `state` |
+//! | `client_state`, `client_sessions`, `client_opens`, `client_locks`, `client_translation`, `cached_reply` | the answers of the room `state` |
 //! | `callback` | calls to clients |
 //! | `export_tree`, `position` | one name space over all exports, and the handles of a COMPOUND |
 //! | `lookup`, `directory`, `change` | names |
@@ -24,7 +24,9 @@ mod callback;
 mod change;
 mod client_locks;
 mod client_opens;
+mod client_sessions;
 mod client_state;
+mod client_translation;
 mod compound;
 mod copy;
 mod data;

@@ -12,7 +12,7 @@ use millrace_wire::rpc::{Accepted, CallHeader, CallOutcome, Credential, OpaqueAu
 use millrace_wire::xdr::{Array, BoundedBytes, Decode, Decoder, Encode, Encoder};
 
 use crate::handle::HandleKey;
-use crate::nfs4::client_state::wire_stateid;
+use crate::nfs4::client_translation::wire_stateid;
 use crate::state::{
     CallbackAnswer, CallbackOrder, CallbackOutcome, CallbackSubject, FileKey, ReferringRequest,
 };
