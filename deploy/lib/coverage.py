@@ -2,19 +2,22 @@
 
 A test carries a row if the row's identifier, in lower case and with underscores, begins its name:
 `rr1_done_07_...`. More rows may follow anywhere in the name by their whole identifiers
-(`rr1_pad_05_rr1_pad_06_...`), by their numbers alone (`rr1_long_12_23_...`), or as a range
-(`rr1_long_14_to_16_...`).
+(`rr1_pad_05_rr1_pad_06_...`), by their numbers alone (`rr1_long_12_23_...`, `rr1_long_12_and_23_...`), or as
+a range (`rr1_long_14_to_16_...`).
 """
 
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
-GROUP = r"(?:RR1|RR2|MPA)-[A-Z]+|OLD"
+# The documents with the rows, in target/wire.
+MATRICES = ("CONFORMANCE.md", "NFSV4.md")
+
+GROUP = r"(?:RR1|RR2|MPA|V4)-[A-Z][A-Z0-9]*|OLD"
 ROW = re.compile(rf"^\|\s*((?:{GROUP})-\d\d)\s*\|(.*)\|\s*$")
 GROUP_COUNT = re.compile(rf"^\|\s*({GROUP}|\*\*all\*\*)\s*\|\s*\**(\d+)\**\s*\|\s*$")
-GROUPS = r"(?:rr1|rr2|mpa)_[a-z]+|old"
-IDENTIFIER = re.compile(rf"(?:^|(?<=_))({GROUPS})_(\d\d)((?:_to_\d\d|_\d\d)*)(?=_|$)")
+GROUPS = r"(?:rr1|rr2|mpa|v4)_[a-z][a-z0-9]*|old"
+IDENTIFIER = re.compile(rf"(?:^|(?<=_))({GROUPS})_(\d\d)((?:_to_\d\d|(?:_and)?_\d\d)*)(?=_|$)")
 FUNCTION = re.compile(r"^\s*(?:pub(?:\([a-z]+\))?\s+)?(?:async\s+)?fn\s+([a-z][a-z0-9_]*)")
 CARRIES = re.compile(rf"^(?:{GROUPS})_\d\d(?:_|$)")
 SIDES = ("responder", "requester")
@@ -43,9 +46,10 @@ class Row:
     def sides(self):
         """The sides that need a test of their own.
 
-        Both roles of MPA live in one crate below both sides, so any test of it does.
+        Both roles of MPA live in one crate below both sides, and rows of NFS version 4 are about
+        servers only, so any test of them does.
         """
-        if self.group.startswith("MPA-"):
+        if self.group.startswith(("MPA-", "V4-")):
             return ()
         return SIDES if self.role == "both" else (self.role,)
 
@@ -85,6 +89,16 @@ class Test:
         return "requester" if self.path.startswith("bench/") else "responder"
 
 
+def read_matrices(texts):
+    """Reads several documents as one."""
+    matrix = Matrix()
+    for text in texts:
+        one = read_matrix(text)
+        matrix.rows |= one.rows
+        matrix.exceptions += one.exceptions
+    return matrix
+
+
 def read_matrix(text):
     """Reads rows and exceptions. Raises MatrixError where the text contradicts itself."""
     matrix = Matrix()
@@ -110,7 +124,9 @@ def read_matrix(text):
             raise MatrixError(f"{name}: {len(cells) + 1} cells instead of 5")
         if name in matrix.rows:
             raise MatrixError(f"{name} stands there twice")
-        if cells[1] not in (*SIDES, "both", "MPA initiator", "MPA responder"):
+        if name.startswith("V4-"):
+            cells[1] = "server"
+        elif cells[1] not in (*SIDES, "both", "MPA initiator", "MPA responder"):
             raise MatrixError(f"{name}: unknown role {cells[1]}")
         matrix.rows[name] = Row(name, cells[1], cells[2])
     if not matrix.rows:
@@ -133,7 +149,7 @@ def rows_of(name):
     for group, first, more in IDENTIFIER.findall(name):
         prefix = group.upper().replace("_", "-")
         numbers = [int(first)]
-        for word, number in re.findall(r"_(to_)?(\d\d)", more):
+        for word, number in re.findall(r"_(to_)?(?:and_)?(\d\d)", more):
             start = numbers[-1] + 1 if word else int(number)
             numbers.extend(range(start, int(number) + 1))
         for number in numbers:
@@ -224,10 +240,10 @@ def table(matrix, tests):
     lines = [
         "# Coverage of the conformance matrix",
         "",
-        "Written by `deploy/coverage` from [CONFORMANCE.md](CONFORMANCE.md) and the names of the tests.",
+        "Written by `deploy/coverage` from [CONFORMANCE.md](CONFORMANCE.md), [NFSV4.md](NFSV4.md) and the names of the tests.",
         "Do not edit: `deploy/coverage --check` fails where this file is stale.",
         "",
-        "Of the rows that bind a side, so many have a test there. Rows of the MPA groups bind no side alone.",
+        "Of the rows that bind a side, so many have a test there. Rows of the MPA and V4 groups bind no side alone.",
         "",
         "| group | rows | with a test | without | responder | requester | tests |",
         "| --- | --- | --- | --- | --- | --- | --- |",

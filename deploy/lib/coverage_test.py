@@ -69,8 +69,17 @@ class Matrix(unittest.TestCase):
 
     def test_the_matrix_of_the_project_is_sound(self):
         project = Path(__file__).resolve().parent.parent.parent
-        text = (project / "target/wire/CONFORMANCE.md").read_text("utf-8")
-        self.assertGreater(len(coverage.read_matrix(text).rows), 300)
+        for name in coverage.MATRICES:
+            text = (project / "target/wire" / name).read_text("utf-8")
+            self.assertGreater(len(coverage.read_matrix(text).rows), 300)
+
+    def test_rows_of_version_4_bind_servers_and_need_one_test(self):
+        row = "| V4-V42-01 | 7862 §15 | MUST | Five. | R |"
+        matrix = coverage.read_matrices([ROWS, f"| V4-V42 | 1 |\n| **all** | 1 |\n{row}\n"])
+        self.assertEqual((matrix.rows["V4-V42-01"].role, len(matrix.rows)), ("server", 5))
+        self.assertEqual(coverage.problems(matrix, COMPLETE), ["V4-V42-01 has no test"])
+        carried = test("v4_v42_01_f", "bench/tests/f.rs")
+        self.assertEqual(coverage.problems(matrix, [*COMPLETE, carried]), [])
 
 
 class Names(unittest.TestCase):
@@ -86,6 +95,8 @@ class Names(unittest.TestCase):
                 "rr1_hdr_21_rr1_long_12_23_plans",
                 ["RR1-HDR-21", "RR1-LONG-12", "RR1-LONG-23"],
             ),
+            ("v4_v42_07_and_09_space", ["V4-V42-07", "V4-V42-09"]),
+            ("v4_open_08_to_10_creates", ["V4-OPEN-08", "V4-OPEN-09", "V4-OPEN-10"]),
             ("rr1_sec_11_nothing_and_rr1_sec_12_no_key", ["RR1-SEC-11", "RR1-SEC-12"]),
             ("mpa_ird_12_stated_as_0x3ffe_at_most", ["MPA-IRD-12"]),
             ("rr1_hdr_18_4096_bytes", ["RR1-HDR-18"]),

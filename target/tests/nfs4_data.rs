@@ -278,7 +278,7 @@ fn with_chunks(chunks: &[Option<u32>]) -> Limits {
 }
 
 #[test]
-fn v4_ulb_02_and_03_each_read_has_its_chunk() {
+fn v4_ulb_02_and_03_rr1_chunk_33_each_read_has_its_chunk() {
     let bench = Bench4::new();
     let file = bench.file(b"file", 0o644);
     let data = bytes(3000);
