@@ -229,8 +229,11 @@ def rewrite(text, functions, numbers, left_out, constant):
 
 
 def environment(tree):
-    """For builds of the copy: in one build folder cargo would take it for the tree itself."""
-    return {**ENVIRONMENT, **os.environ, "CARGO_TARGET_DIR": str(tree.parent / "build")}
+    """For builds of the copy: in one build folder cargo would take it for the tree itself. Constants
+    that overflow are for the tests to notice."""
+    flags = f"{os.environ.get('RUSTFLAGS', '')} -A arithmetic_overflow -A unconditional_panic"
+    return {**ENVIRONMENT, **os.environ, "CARGO_TARGET_DIR": str(tree.parent / "build"),
+            "RUSTFLAGS": flags.strip()}
 
 
 def cargo(tree, arguments):

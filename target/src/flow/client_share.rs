@@ -86,12 +86,6 @@ impl ClientShare {
         self.held.get()
     }
 
-    /// Receives that it may hold on this reactor, as last computed.
-    #[must_use]
-    pub fn share(&self) -> u32 {
-        self.share.get()
-    }
-
     /// Calls that wait for a limit.
     #[must_use]
     pub fn waiting(&self) -> u32 {

@@ -474,3 +474,6 @@ impl Inner {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -252,3 +252,27 @@ impl ClientRecord {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_that_are_gone_are_kept_only_where_calls_may_wait() {
+        let clients = ClientTable::new(1);
+        let (used, unused) = (ExportId::of("/used"), ExportId::of("/unused"));
+        let limit = Rates {
+            iops: Some(1),
+            bandwidth: None,
+        };
+        let limits = [(used, limit), (unused, limit)];
+        clients.set_limits(&[], limits, Instant::now());
+        let held = clients.export(used);
+        clients.set_limits(&[], [], Instant::now());
+        let kept: Vec<_> = clients.lock().exports.keys().copied().collect();
+        assert_eq!(kept, [used]);
+        // A new limit holds for calls that wait at the old one.
+        clients.set_limits(&[], [(used, limit)], Instant::now());
+        assert!(!held.is_unlimited());
+    }
+}

@@ -83,3 +83,48 @@ impl Drop for HeldRecord {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+    use std::time::Instant;
+
+    use millrace_mempool::{Class, HugepagePolicy, Pool, PoolConfig, Registry};
+    use millrace_reactor::Clock;
+
+    use super::*;
+    use crate::call::{Peer, TransportKind};
+
+    #[test]
+    fn a_client_that_holds_its_part_gets_no_more_until_it_releases_a_record() {
+        let registry = Registry::new(HugepagePolicy::Off);
+        let pool = Pool::new(&registry, PoolConfig { bytes: 8 << 20 }).unwrap();
+        let clock = Clock::new(Instant::now());
+        let flow = Flow::of_one_reactor(&pool, Class::Control, &clock);
+        let connect = |last: u8| {
+            let peer = Peer::new(
+                SocketAddr::from(([10, 0, 0, last], 700)),
+                TransportKind::Tcp,
+            );
+            let share = flow.join_tcp(peer.address);
+            ConnectionRef::new(&flow, share, peer, clock.now())
+        };
+        let (greedy, other) = (connect(1), connect(2));
+        let _ = flow.share(greedy.share());
+        // One part is reserved for the next client.
+        let budget = RecordBudget::new(&flow, 300);
+        let hold = |connection| budget.hold(&mut vec![7; 40], connection);
+        let mut held = Vec::new();
+        for _ in 0..3 {
+            assert!(budget.has_room(&greedy));
+            held.push(hold(&greedy));
+        }
+        assert!(!budget.has_room(&greedy) && budget.has_room(&other));
+        held.pop();
+        assert!(budget.has_room(&greedy));
+        held.push(hold(&greedy));
+        assert!(!budget.has_room(&greedy), "as much as before");
+        held.clear();
+        assert!(budget.has_room(&greedy));
+    }
+}

@@ -1,0 +1,216 @@
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+
+use millrace_mempool::{HugepagePolicy, PoolConfig, Registry};
+
+use super::super::ClientLimit;
+use super::super::rate::Rates;
+use super::*;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn address(last: u8) -> IpAddr {
+    IpAddr::from([10, 0, 0, last])
+}
+
+fn pool() -> Pool {
+    let registry = Registry::new(HugepagePolicy::Off);
+    Pool::new(&registry, PoolConfig { bytes: 8 << 20 }).unwrap()
+}
+
+fn flow() -> Flow {
+    Flow::of_one_reactor(&pool(), Class::Control, &Clock::new(Instant::now()))
+}
+
+fn rates(iops: Option<u64>) -> Rates {
+    Rates {
+        iops,
+        bandwidth: None,
+    }
+}
+
+fn limit_clients(flow: &Flow, iops: Option<u64>) {
+    let limit = ClientLimit {
+        networks: vec!["10.0.0.0/8".parse().unwrap()],
+        rates: rates(iops),
+    };
+    flow.clients().set_limits(&[limit], [], flow.clock().now());
+    flow.limits_changed();
+}
+
+fn limit_export(flow: &Flow, export: ExportId, iops: Option<u64>) {
+    let limits = [(export, rates(iops))];
+    flow.clients().set_limits(&[], limits, flow.clock().now());
+    flow.limits_changed();
+}
+
+type PendingCall = Pin<Box<dyn Future<Output = Result<(), Broken>>>>;
+
+/// A call that has to pass the limits.
+fn call(flow: &Flow, client: &Rc<ClientShare>, export: ExportId, bytes: u64) -> PendingCall {
+    let (flow, client) = (flow.clone(), Rc::clone(client));
+    Box::pin(async move { flow.pass(&client, Some(export), bytes, || false).await })
+}
+
+fn has_passed(call: &mut PendingCall) -> bool {
+    let mut context = Context::from_waker(Waker::noop());
+    matches!(call.as_mut().poll(&mut context), Poll::Ready(Ok(())))
+}
+
+/// Calls until one has to wait.
+fn first_that_waits(flow: &Flow, client: &Rc<ClientShare>, export: ExportId) -> PendingCall {
+    for _ in 0..100 {
+        let mut one = call(flow, client, export, 0);
+        if !has_passed(&mut one) {
+            return one;
+        }
+    }
+    panic!("there is no limit");
+}
+
+#[test]
+fn a_share_has_room_for_the_first_receives_of_every_connection() {
+    let flow = flow();
+    // Another client holds all but the first receives of three connections.
+    let all = flow.pool().attainable(Class::Control) / RECEIVES_PART;
+    let other = flow.join(address(2)).unwrap();
+    other.note_held(0, u32::try_from(all).unwrap() - 3 * FIRST_RECEIVES);
+    let client = flow.join(address(1)).unwrap();
+    assert!(flow.join(address(1)).is_some());
+    assert!(flow.join(address(1)).is_some());
+    assert!(flow.join(address(1)).is_none(), "the share is used");
+    assert_eq!(flow.counters().turned_away.get(), 1);
+    flow.leave(&client);
+    assert!(flow.join(address(1)).is_some());
+}
+
+#[test]
+fn whoever_is_by_tcp_has_a_part_until_it_leaves() {
+    let flow = flow();
+    let part = || {
+        flow.recount();
+        flow.tcp_part(90)
+    };
+    let connections = || {
+        let present = flow.clients().usage().present;
+        present.iter().map(|one| one.connections).sum::<u64>()
+    };
+    assert_eq!(part(), 90);
+    let first = flow.join_tcp(address(1));
+    let second = flow.join_tcp(address(2));
+    assert_eq!((part(), connections()), (30, 2), "one part is reserved");
+    assert_eq!(flow.tcp_part(2), 1, "nobody is without");
+    flow.leave_tcp(&second);
+    assert_eq!((part(), connections()), (45, 1));
+    flow.leave_tcp(&first);
+    assert_eq!((part(), connections()), (90, 0));
+}
+
+#[test]
+fn a_client_that_calls_by_tcp_again_has_its_part_at_once() {
+    let flow = flow();
+    let (first, second) = (flow.join_tcp(address(1)), flow.join_tcp(address(2)));
+    flow.clock().turn(flow.clock().now() + 2 * SECOND);
+    flow.called_by_tcp(&first);
+    flow.recount();
+    assert_eq!(flow.tcp_part(90), 45, "the other one is idle");
+    flow.called_by_tcp(&second);
+    flow.recount();
+    assert_eq!(flow.tcp_part(90), 30);
+}
+
+#[test]
+fn only_a_rate_is_a_limit() {
+    let flow = flow();
+    let export = ExportId::of("/export");
+    let limits = || (flow.has_limits(), flow.has_limited_exports());
+    assert_eq!(limits(), (false, false));
+    limit_clients(&flow, None);
+    assert_eq!(limits(), (false, false), "an entry without rates");
+    limit_clients(&flow, Some(1));
+    assert_eq!(limits(), (true, false));
+    limit_export(&flow, export, Some(1));
+    assert_eq!(limits(), (true, true));
+    limit_export(&flow, export, None);
+    assert_eq!(limits(), (false, false));
+}
+
+#[test]
+fn calls_are_counted_while_they_wait_and_their_time_is_their_clients() {
+    let flow = flow();
+    let (export, other) = (ExportId::of("/export"), ExportId::of("/other"));
+    limit_export(&flow, export, Some(1));
+    let (client, idle) = (flow.client(address(1)), flow.client(address(2)));
+    let waiting = || {
+        let clients = flow.clients();
+        let of = |export| clients.export_waiting(export);
+        (flow.waiting(), of(export), of(other))
+    };
+    let mut calls: Vec<_> = (0..2)
+        .map(|_| first_that_waits(&flow, &client, export))
+        .collect();
+    assert_eq!(waiting(), (vec![(address(1), 2)], 2, 0));
+    flow.clock().turn(flow.clock().now() + 5 * SECOND);
+    assert!(calls.iter_mut().all(has_passed));
+    assert_eq!(waiting(), (Vec::new(), 0, 0));
+    let usage = flow.clients().usage().present;
+    let throttled: Vec<_> = usage.iter().map(|one| one.totals.throttled).collect();
+    assert_eq!(throttled, [10 * SECOND, Duration::ZERO]);
+    drop(idle);
+}
+
+#[test]
+fn no_call_passes_those_that_wait_when_a_limit_changes() {
+    for (changed, kept) in [(Some(1000), 1), (None, 0)] {
+        for bytes in [0, 4096] {
+            let flow = flow();
+            let export = ExportId::of("/export");
+            let client = flow.client(address(1));
+            let gates = || flow.inner.exports.borrow().len();
+            limit_export(&flow, export, Some(1));
+            assert!(has_passed(&mut call(&flow, &client, export, bytes)));
+            let mut first = call(&flow, &client, export, bytes);
+            assert!(!has_passed(&mut first));
+            limit_export(&flow, export, changed);
+            assert_eq!(gates(), 1, "calls wait there");
+            let mut second = call(&flow, &client, export, bytes);
+            assert!(!has_passed(&mut second), "the first still waits");
+            assert!(has_passed(&mut first));
+            flow.clock().turn(flow.clock().now() + SECOND);
+            assert!(has_passed(&mut second));
+            flow.limits_changed();
+            assert_eq!(gates(), kept, "only with a limit");
+        }
+    }
+}
+
+#[test]
+fn the_window_of_a_limit_is_shared_by_whoever_waits_there() {
+    // 1000 calls in a second are 10 in the time for which calls should wait.
+    let export = ExportId::of("/export");
+    let of_one = flow();
+    let first = of_one.join(address(1)).unwrap();
+    limit_export(&of_one, export, Some(1000));
+    let alone = first_that_waits(&of_one, &first, export);
+    assert_eq!(first.window(), Some((10, Cause::ExportLimit)));
+    let second = of_one.join(address(2)).unwrap();
+    let other = first_that_waits(&of_one, &second, export);
+    assert_eq!(
+        second.window(),
+        Some((5, Cause::ExportLimit)),
+        "two clients"
+    );
+    drop((alone, other));
+    assert_eq!(second.window(), None);
+
+    let (clients, clock) = (ClientTable::new(2), Clock::new(Instant::now()));
+    let pool = pool();
+    let flows = [0, 1].map(|core| Flow::new(&clients, core, &pool, Class::Control, &clock));
+    let shares = flows.each_ref().map(|flow| flow.join(address(1)).unwrap());
+    limit_clients(&flows[0], Some(1000));
+    let waits = first_that_waits(&flows[1], &shares[1], export);
+    let window = shares[1].window();
+    assert_eq!(window, Some((5, Cause::ClientLimit)), "two reactors");
+    drop(waits);
+}
