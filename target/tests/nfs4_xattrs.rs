@@ -8,9 +8,13 @@ use millrace_wire::nfs4::{
     ListxattrsOperation, NewObject, Operation, OperationResults, OperationStatus as Status,
     SetxattrOperation, access_bits, xattr_option,
 };
+use millrace_wire::rpcrdma::CallChunks;
 use millrace_wire::xdr::Bulk;
-use support::nfs4::{Bench4, create, put};
-use support::rules;
+use support::message::{inline, lengths, long, parse, reads, word};
+use support::nfs4::{Bench4, Programs4, Results4, create, put};
+use support::raw::{Options, World};
+use support::session_double::SessionDouble;
+use support::{results, rules};
 
 fn set_as<'a>(option: u32, name: &'a [u8], value: &'a [u8]) -> Operation<'a> {
     Operation::Setxattr(SetxattrOperation {
@@ -109,6 +113,126 @@ fn v4_xattr_02_and_10_long_values_fit_or_are_refused() {
     limits.message = value.len();
     bench.limits.set(limits);
     assert_eq!(get(&bench, &file, b"a"), Err(Status::ReplyTooBig));
+}
+
+/// The results in an RPC reply.
+fn in_reply(message: &[u8]) -> Results4 {
+    Results4 {
+        bytes: results(message).to_vec(),
+        items: Default::default(),
+    }
+}
+
+/// SETXATTR and GETATTR as a long call, which Linux makes of every value that does not fit inline:
+/// the statuses.
+fn set_by_long_call(
+    bench: &Bench4,
+    world: &mut World<Programs4<SessionDouble>>,
+    file: &[u8],
+    value: &[u8],
+) -> Vec<Status> {
+    let getattr = Operation::Getattr(Bitmap::of(&[Number::Change]));
+    let operations = [
+        bench.next_sequence(),
+        put(file),
+        set(b"long", value),
+        getattr,
+    ];
+    let call = bench.compound_message(&operations);
+    // What is before the value, its pages, and what is behind.
+    let length = call.len() as u32;
+    let (first, last) = (200.min(length), 20);
+    let source = world.source(0, &call);
+    let entries = reads(0, &source.cut(&[first, length - first - last, last]));
+    let chunks = CallChunks {
+        reads: &entries,
+        ..CallChunks::default()
+    };
+    let reply = parse(&world.exchange(0, &long(word(&call, 0), &chunks)));
+    let results = in_reply(&reply.message);
+    let (_, all) = results.read();
+    all.iter().map(HasStatus::status).collect()
+}
+
+#[test]
+fn v4_xattr_02_and_10_the_longest_values_go_by_long_messages() {
+    let bench = Bench4::new();
+    let file = bench.file(b"file", 0o644);
+    let mut world = World::new(bench.programs.clone(), Options::default());
+    world.connect();
+    for length in [4096_usize, 20_001, (64 << 10) - 300, 64 << 10] {
+        let value: Vec<u8> = (0..length).map(|at| (at / 3) as u8).collect();
+        let statuses = set_by_long_call(&bench, &mut world, &file, &value);
+        assert_eq!(statuses, [Status::Ok; 3], "{length} bytes");
+        let operations = [
+            bench.next_sequence(),
+            put(&file),
+            Operation::Getxattr(b"long"),
+        ];
+        let call = bench.compound_message(&operations);
+        // A chunk for the whole pages that a value can take.
+        let sink = world.sink(0, 512 + length.next_multiple_of(4096));
+        let chunks = CallChunks {
+            reply: Some(&[sink.whole()]),
+            ..CallChunks::default()
+        };
+        let reply = parse(&world.exchange(0, &inline(&chunks, &call)));
+        assert!(!reply.inline);
+        let written = lengths(&reply.reply.unwrap())[0] as usize;
+        let results = in_reply(&sink.bytes()[..written]);
+        match results.last() {
+            OperationResults::Getxattr(Ok(found)) => assert!(found == value, "{length} bytes"),
+            other => panic!("{other:?}"),
+        }
+    }
+    world.check_clean();
+}
+
+#[test]
+fn v4_xattr_07_values_beyond_the_longest_are_refused_in_long_calls() {
+    let bench = Bench4::new();
+    let file = bench.file(b"file", 0o644);
+    let mut world = World::new(bench.programs.clone(), Options::default());
+    world.connect();
+    for (length, refusal) in [
+        ((64 << 10) + 1, Status::ExtendedAttributeTooBig),
+        // So much of them is not even fetched.
+        (70_000, Status::BadXdr),
+        (1_000_000, Status::BadXdr),
+    ] {
+        let statuses = set_by_long_call(&bench, &mut world, &file, &vec![1; length]);
+        assert_eq!(statuses, [Status::Ok, refusal], "{length} bytes");
+    }
+    let fetched = world.shared.counters.read_bytes.get();
+    assert!(fetched < 80_000, "{fetched} bytes");
+    assert_eq!(
+        get(&bench, &file, b"long"),
+        Err(Status::NoExtendedAttribute)
+    );
+    world.check_clean();
+}
+
+#[test]
+fn v4_xattr_10_a_value_without_room_in_the_reply_chunk_is_too_big() {
+    let bench = Bench4::new();
+    let file = bench.file(b"file", 0o644);
+    assert_eq!(on(&bench, &file, set(b"a", &[1; 20_001])), Status::Ok);
+    let mut world = World::new(bench.programs.clone(), Options::default());
+    world.connect();
+    let sink = world.sink(0, 4096 + 512);
+    for reply_chunk in [None, Some([sink.whole()])] {
+        let operations = [bench.next_sequence(), put(&file), Operation::Getxattr(b"a")];
+        let call = bench.compound_message(&operations);
+        let chunks = CallChunks {
+            reply: reply_chunk.as_ref().map(|segments| &segments[..]),
+            ..CallChunks::default()
+        };
+        let reply = parse(&world.exchange(0, &inline(&chunks, &call)));
+        assert!(reply.inline);
+        let results = in_reply(&reply.message);
+        assert_eq!(results.status(), Status::ReplyTooBig);
+    }
+    world.check_clean();
 }
 
 #[test]

@@ -12,16 +12,12 @@ use millrace_wire::xdr::{Decoder, ITEMS_MAX, Padding, round_up};
 use super::pull::Puller;
 use super::shared::ResponderShared;
 use crate::call::{BulkArgument, Serve};
-use crate::rpc::program::FIXED_WORDS;
+use crate::rpc::program::{FIXED_WORDS, WHOLE};
 
-/// Bytes of a long message fetched first, if it is so long that it can only be a call whose last
-/// item stays in its chunk. The part before the data of a WRITE fits (RFC 1813 section 3.3.7: at
+/// Bytes of a message fetched first, if it is so long that its procedure determines what to do: most
+/// calls of this length have a last item that stays in its chunk. The part before the data of a WRITE fits (RFC 1813 section 3.3.7: at
 /// most 24 bytes of call header, two 408 byte authenticators, and 88 bytes of arguments).
 const HEAD: usize = 4096;
-
-/// The longest message assembled as a whole. The longest arguments without bulk data are two names
-/// or a path (RFC 1813): far below this.
-const WHOLE: usize = Class::Medium.size();
 
 /// Why there is no message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,7 +98,7 @@ pub async fn inline<'a, S: Serve>(
     if padding.align > 1 {
         return Err(AssemblyError::Chunks);
     }
-    let mut buffer = room(puller, shared).await?;
+    let mut buffer = room(puller, shared, Class::Medium).await?;
     let start = buffer.get_mut(..length).ok_or(AssemblyError::Chunks)?;
     start.copy_from_slice(message);
     put_back(puller, buffer, length, lists).await
@@ -135,8 +131,14 @@ pub async fn long<'a, S: Serve>(
 ) -> Result<CallMessage<'a>, AssemblyError> {
     let zero = lists.reads.chunk(0).ok_or(AssemblyError::Chunks)?;
     let total = usize::try_from(zero.length()).map_err(|_| AssemblyError::Chunks)?;
-    let fetched = total.min(if total > WHOLE { HEAD } else { WHOLE });
-    let buffer = fetch(puller, shared, zero, fetched).await?;
+    let mut fetched = total.min(if total > WHOLE { HEAD } else { WHOLE });
+    let mut buffer = fetch(puller, shared, Class::Medium, zero, fetched).await?;
+    if total > fetched && total <= most(shared, &buffer[..fetched]) {
+        // Calls that wait for memory while they hold some could wait for each other.
+        drop(buffer);
+        fetched = total;
+        buffer = fetch(puller, shared, Class::Large, zero, total).await?;
+    }
     if total == fetched {
         if !are_reduced(shared, &buffer[..total], lists) {
             return put_back(puller, buffer, total, lists).await;
@@ -169,6 +171,12 @@ pub async fn long<'a, S: Serve>(
     })
 }
 
+/// Most bytes of a call that is put together as a whole, by its first ones.
+fn most<S: Serve>(shared: &ResponderShared<S>, message: &[u8]) -> usize {
+    let procedure = shared.programs.procedure(message);
+    procedure.map_or(WHOLE, |procedure| procedure.whole)
+}
+
 /// The offset of the data of the item that ends the arguments, from the XID; `None` if the table
 /// has no such item, or `message` is shorter.
 fn last_item<S: Serve>(shared: &ResponderShared<S>, message: &[u8]) -> Option<usize> {
@@ -184,23 +192,25 @@ fn last_item<S: Serve>(shared: &ResponderShared<S>, message: &[u8]) -> Option<us
 async fn room<S>(
     puller: &Puller<'_, S>,
     shared: &ResponderShared<S>,
+    class: Class,
 ) -> Result<Buffer, AssemblyError> {
     // Not of the class of replies, which could then wait for each other.
-    let obtained = shared.pool.obtain(Class::Medium).await;
+    let obtained = shared.pool.obtain(class).await;
     obtained.map_err(|error| {
         puller.connection().no_memory(error);
         AssemblyError::Broken
     })
 }
 
-/// Fetches the first `length` bytes of a chunk.
+/// Fetches the first `length` bytes of a chunk into a buffer of this class.
 async fn fetch<S>(
     puller: &Puller<'_, S>,
     shared: &ResponderShared<S>,
+    class: Class,
     chunk: ReadChunk<'_>,
     length: usize,
 ) -> Result<Buffer, AssemblyError> {
-    let whole = room(puller, shared).await?;
+    let whole = room(puller, shared, class).await?;
     let whole = whole.into_slice(0..length);
     puller
         .fetch(chunk, 0, std::slice::from_ref(&whole))
@@ -220,7 +230,7 @@ async fn put_back<'a, S>(
     let chunks = || lists.reads.chunks().filter(|chunk| chunk.position > 0);
     // Including a round-up before each that may be missing inline.
     let apart: u64 = chunks().map(|chunk| round_up(chunk.length()) + 3).sum();
-    let free = (buffer.len().min(WHOLE) - inline) as u64;
+    let free = buffer.len().min(WHOLE).saturating_sub(inline) as u64;
     if apart > free {
         return Err(AssemblyError::Chunks);
     }

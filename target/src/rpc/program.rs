@@ -20,7 +20,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Instant;
 
-use millrace_mempool::Slice;
+use millrace_mempool::{Class, Slice};
 use millrace_store::Caller;
 use millrace_wire::rpc::{Accepted, ReplyHeader, answer_to};
 use millrace_wire::xdr::{Decode, Decoder, Encode, Error, Result as XdrResult};
@@ -33,6 +33,10 @@ use crate::replay::InterruptedCall;
 
 /// Where the words end that stand at fixed places in a call: no data of any item can be before.
 pub const FIXED_WORDS: u32 = 24;
+
+/// Bytes of a call that is put together as a whole, whatever its procedure. The longest arguments
+/// without bulk data of most are two names or a path (RFC 1813): far below this.
+pub const WHOLE: usize = Class::Medium.size();
 
 /// Program, version and procedure of a call, at their fixed places (RFC 5531 section 9).
 #[must_use]
@@ -71,6 +75,8 @@ pub struct ProcedureInfo {
     /// Arguments with data that stays in read chunks until the program chooses its destination. For
     /// procedures without such arguments, the chunks are put back into the message.
     pub arguments: Option<EligibleArguments>,
+    /// Most bytes of a call that is put together as a whole, in one buffer of the class that fits.
+    pub whole: usize,
     /// Most results that may be placed into write chunks.
     pub results: usize,
     /// Whether a second execution of the same call would do harm or answer something else. Such a
@@ -89,6 +95,7 @@ impl ProcedureInfo {
         Self {
             name,
             arguments: None,
+            whole: WHOLE,
             results: 0,
             once: false,
             metered: true,
@@ -109,6 +116,16 @@ impl ProcedureInfo {
     pub const fn free(self) -> Self {
         Self {
             metered: false,
+            ..self
+        }
+    }
+
+    /// The same, with longer calls put together as a whole.
+    #[must_use]
+    pub const fn with_whole(self, bytes: usize) -> Self {
+        assert!(bytes >= WHOLE && bytes <= Class::Large.size());
+        Self {
+            whole: bytes,
             ..self
         }
     }
