@@ -74,7 +74,7 @@ thread_local! {
     static SPOKEN: Cell<Version> = const { Cell::new(FIRST) };
 }
 
-/// Tests whose file is named for version two speak that.
+/// The tests of the program `rr2` speak version two.
 const FIRST: Version = match env!("CARGO_CRATE_NAME").as_bytes() {
     [b'r', b'r', b'2', ..] => Version::Two,
     _ => Version::One,

@@ -1,0 +1,19 @@
+//! NFS versions 4.1 and 4.2, called through the seam between transports and programs.
+
+#[path = "../support/millraced.rs"]
+mod millraced;
+#[path = "../support/mod.rs"]
+mod support;
+
+mod attributes;
+mod callbacks;
+mod compound;
+mod data;
+mod delegations;
+mod exports;
+mod mutated;
+mod names;
+mod restart;
+mod sessions;
+mod version2;
+mod xattrs;
