@@ -4,6 +4,7 @@ import threading
 
 import machine
 import servers
+import stores
 
 # The segment's interface in every guest, and eth0 where all is in one.
 SEGMENT_INTERFACE = "eth1"
@@ -15,18 +16,33 @@ PORTS = {
 MEMORY = 2048
 
 
-def serving(kinds, device, *, address, provider="verbs", listen="any"):
+# The file system of folders in guests: their kernel brings no other along.
+FILE_SYSTEM = "ext4"
+
+
+def serving(kinds, device, *, address, provider="verbs", listen="any", store_keys=None):
     """What a guest is told that runs these servers on such a device at the address.
 
     millraced listens on that one, bound to its device, or on any; Linux's server
-    knows only the latter."""
+    knows only the latter. With `store_keys` (a list) the exports are folders of a scratch disk."""
     interface = "eth0" if address == OWN_ADDRESS else SEGMENT_INTERFACE
-    return {
+    stored = {} if store_keys is None else {"disk": FILE_SYSTEM, "store_keys": store_keys}
+    return stored | {
         "servers": list(kinds),
         "provider": provider,
         "address": address if listen == "own" else "0.0.0.0",
         "devices": [[f"{device}0", device, interface]],
     }
+
+
+def scratch(folder, store_keys):
+    """The disk of the folders, if there are to be some; it goes with the run's folder."""
+    if store_keys is None:
+        return None
+    folder.mkdir(parents=True, exist_ok=True)
+    disk = folder / f"scratch.{FILE_SYSTEM}"
+    stores.make_image(FILE_SYSTEM, disk)
+    return disk
 
 
 def files(kinds, program):
@@ -41,15 +57,16 @@ class Across:
     can_be_killed = False
 
     def __init__(self, images, folder, kinds, device, *, program=None, provider="verbs",
-                 listen="any", capture=None):
+                 listen="any", capture=None, store_keys=None):
         self.segment = machine.free_segment()
         self.host = machine.segment_address(1)
         self.ports = {kind: PORTS[kind] for kind in kinds}
         vars(self).update(PORTS[kinds[0]])
         self.guest = machine.Guest(
             images, folder, "server",
-            serving(kinds, device, address=self.host, provider=provider, listen=listen),
-            memory=MEMORY, devices=(f"{device}:{SEGMENT_INTERFACE}",),
+            serving(kinds, device, address=self.host, provider=provider, listen=listen,
+                    store_keys=store_keys),
+            memory=MEMORY, scratch=scratch(folder, store_keys), devices=(f"{device}:{SEGMENT_INTERFACE}",),
             files=files(kinds, program), segment=self.segment, number=1, capture=capture,
         )
         self._lock = threading.Lock()
@@ -85,10 +102,12 @@ class NextDoor:
     can_be_killed = False
     host = OWN_ADDRESS
 
-    def __init__(self, kind, device, *, program=None, provider="verbs", listen="any"):
+    def __init__(self, folder, kind, device, *, program=None, provider="verbs", listen="any",
+                 store_keys=None):
         vars(self).update(PORTS[kind])
         self.serve = serving([kind], device, address=self.host, provider=provider,
-                             listen=listen)
+                             listen=listen, store_keys=store_keys)
+        self.scratch = scratch(folder, store_keys)
         self.files = files([kind], program)
 
     def start(self):

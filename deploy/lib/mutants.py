@@ -22,6 +22,9 @@ ENVIRONMENT = {"CARGO_PROFILE_DEV_DEBUG": "false", "CARGO_PROFILE_TEST_DEBUG": "
 # The least time that tests of a mutant may take, and how many times as long as without it.
 LEAST_SECONDS, MORE = 60, 6
 
+# Constants that overflow are for the tests to notice. On the first line, so that all lines keep their
+# numbers, and not for the compiler of all crates, which then need no build of their own.
+ALLOWED = "#![allow(arithmetic_overflow, unconditional_panic)] "
 SWITCH = """
 #[doc(hidden)]
 #[allow(missing_docs)]
@@ -229,11 +232,8 @@ def rewrite(text, functions, numbers, left_out, constant):
 
 
 def environment(tree):
-    """For builds of the copy: in one build folder cargo would take it for the tree itself. Constants
-    that overflow are for the tests to notice."""
-    flags = f"{os.environ.get('RUSTFLAGS', '')} -A arithmetic_overflow -A unconditional_panic"
-    return {**ENVIRONMENT, **os.environ, "CARGO_TARGET_DIR": str(tree.parent / "build"),
-            "RUSTFLAGS": flags.strip()}
+    """For builds of the copy: in one build folder cargo would take it for the tree itself."""
+    return {**ENVIRONMENT, **os.environ, "CARGO_TARGET_DIR": str(tree.parent / "build")}
 
 
 def cargo(tree, arguments):
@@ -285,7 +285,7 @@ class Schema:
             changed[file], lines[file] = rewrite(self.texts[file], functions, self.numbers,
                                                  self.left_out, self.constant)
         library = changed.get(self.library) or (PROJECT / self.library).read_text("utf-8")
-        changed[self.library] = library + SWITCH
+        changed[self.library] = ALLOWED + library + SWITCH
         copy_tree(self.tree, changed)
         return lines
 

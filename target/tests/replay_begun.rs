@@ -79,6 +79,16 @@ impl World {
         message
     }
 
+    /// A call that is dropped where `at` says, as if its task had panicked.
+    fn abandoned(&self, at: Killed, procedure: Procedure, arguments: &impl Encode) -> Vec<u8> {
+        let bench = self.bench.borrow();
+        let message = bench.message((100_003, 3, procedure.number()), arguments);
+        self.store.killed.set(at);
+        bench.send_waiting(&message, || ());
+        self.store.killed.set(Killed::Never);
+        message
+    }
+
     fn kill(&self, at: Killed, message: &[u8]) {
         let before = self.folder.borrow().path().join(JOURNAL_FILE);
         let next = tempfile::tempdir().unwrap();
@@ -235,6 +245,29 @@ fn remove_spares_what_another_client_made_meanwhile() {
     let again = status(world.repeat::<RemoveResults>(&call));
     assert_eq!(again, Err(Status::Io));
     assert!(world.find(b"file").is_some());
+}
+
+#[test]
+fn remove_whose_task_ended_spares_what_another_client_made_meanwhile() {
+    // The same process goes on; a journal is not needed.
+    let world = World::new();
+    let remove = world.entry(b"file");
+    world.old_file(b"file");
+    let call = world.abandoned(Killed::After, Procedure::Remove, &remove);
+    let create = guarded(remove);
+    status(world.other::<CreateResults>(Procedure::Create, &create)).unwrap();
+    let again = status(world.repeat::<RemoveResults>(&call));
+    assert_eq!(again, Err(Status::Io));
+    assert!(world.find(b"file").is_some());
+}
+
+#[test]
+fn remove_whose_task_ended_before_it_did_anything_is_executed() {
+    let world = World::new();
+    world.old_file(b"file");
+    let call = world.abandoned(Killed::Before, Procedure::Remove, &world.entry(b"file"));
+    world.repeat::<RemoveResults>(&call).unwrap();
+    assert!(world.find(b"file").is_none());
 }
 
 #[test]

@@ -136,7 +136,7 @@ impl Engine {
     fn prepare_files(&mut self, nfs: NfsVersion, connections: usize, depth: usize) -> Result<()> {
         let mut session = self.session()?;
         self.transfer = Some(session.transfer(self.root)?);
-        let address = self.client.target()?;
+        let mut files = Vec::with_capacity(connections);
         for number in 0..connections {
             // No two engines share a file, in whatever process they are.
             let file = FILES.fetch_add(1, Ordering::Relaxed);
@@ -164,10 +164,16 @@ impl Engine {
                 }
                 None => None,
             };
-            let now = Instant::now();
+            files.push((name, file, pattern, opened));
+        }
+        session.close();
+        // Only now: a server closes connections that send nothing for seconds, and the files may
+        // take longer.
+        let address = self.client.target()?;
+        for (number, (name, file, pattern, session)) in files.into_iter().enumerate() {
             let settings = self.client.settings(depth);
-            let connection =
-                Connection::connect(self.provider.as_mut(), &self.pool, address, settings, now)?;
+            let (provider, now) = (self.provider.as_mut(), Instant::now());
+            let connection = Connection::connect(provider, &self.pool, address, settings, now)?;
             self.lanes.push(Lane {
                 connection,
                 name,
@@ -175,12 +181,11 @@ impl Engine {
                 pattern,
                 places: Vec::new(),
                 templates: None,
-                session: opened,
+                session,
                 next: 0,
                 random: 0x2545_f491_4f6c_dd1d ^ (number as u64 + 1),
             });
         }
-        session.close();
         self.wait(|state| state != &RequesterState::Connecting)?;
         std::thread::sleep(self.client.options.settle());
         self.settled = true;

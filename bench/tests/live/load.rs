@@ -1,7 +1,10 @@
 //! Changes under full load lose no call.
 
-use std::net::SocketAddr;
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
 use std::time::Duration;
 
 use clap::Parser;
@@ -84,6 +87,52 @@ fn client(running: &Running) -> Client {
     }
 }
 
+/// Forwards connections to a server, but holds back all bytes while a connection has sent none yet.
+fn forwarder(server: SocketAddr) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("bound");
+    let gate = Arc::new(Mutex::new(()));
+    thread::spawn(move || {
+        for client in listener.incoming().flatten() {
+            let held = gate.lock().expect("sound");
+            client.peek(&mut [0]).expect("sends something");
+            drop(held);
+            let server = TcpStream::connect(server).expect("connects");
+            let other = |socket: &TcpStream| socket.try_clone().expect("descriptors");
+            for (from, to) in [(other(&client), other(&server)), (server, client)] {
+                let gate = Arc::clone(&gate);
+                thread::spawn(move || forward(from, to, &gate));
+            }
+        }
+    });
+    address
+}
+
+fn forward(mut from: TcpStream, mut to: TcpStream, gate: &Mutex<()>) {
+    let mut bytes = vec![0; 64 << 10];
+    while let Ok(count @ 1..) = from.read(&mut bytes) {
+        drop(gate.lock());
+        if to.write_all(&bytes[..count]).is_err() {
+            return;
+        }
+    }
+    // It may have ended already.
+    let _ = to.shutdown(Shutdown::Write);
+}
+
+#[test]
+fn a_load_makes_no_connection_before_it_can_send_on_it() {
+    let running = Running::start("nfs4: { minor_versions: [1] }");
+    let mut client = client(&running);
+    let target = forwarder(running.fabric(0));
+    client.place = ServerAddress::of(target, running.rpc(), "/scratch");
+    client.options.timeout = Duration::from_secs(5);
+    for nfs in [NfsVersion::Three, NfsVersion::FourOne] {
+        let engine = Engine::speaking(&client, nfs, 3, 4, 1 << 20).expect("connects");
+        engine.finish().expect("ends in order");
+    }
+}
+
 #[test]
 fn loads_of_version_4_move_and_verify_data_on_several_connections() {
     let running = Running::start("nfs4: { minor_versions: [1, 2] }");
@@ -137,7 +186,7 @@ fn hundreds_of_changes_under_load_lose_no_call_and_no_byte() {
     let client = client(&running);
     let over = AtomicBool::new(false);
     let made = AtomicUsize::new(0);
-    std::thread::scope(|scope| {
+    thread::scope(|scope| {
         let load = scope.spawn(|| {
             let mut engine = Engine::new(&client, 2, 16, 4 << 20).expect("connects");
             let workload = Workload {

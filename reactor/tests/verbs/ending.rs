@@ -9,10 +9,10 @@ use millrace_reactor::fabric::{
 };
 
 use crate::pair::{
-    LIMITS, Pair, SEND, Side, TURNS, completed, disconnected, ending, is_padded, local, parameters,
-    received, request,
+    LIMITS, Pair, SEND, Side, TURNS, completed, disconnected, ending, local, parameters, received,
+    request,
 };
-use crate::{address, alone, plain, side, with_limits};
+use crate::{address, alone, connected_again, plain, side, with_limits};
 
 #[test]
 fn a_close_sends_what_is_posted_first() {
@@ -211,43 +211,7 @@ fn a_peer_that_takes_more_shared_receives_than_it_may_is_disconnected() {
     };
     // Of both connections of the server only the second brings receives.
     let mut pair = with_limits(VerbsConfig::default(), shared, LIMITS);
-    let at = pair
-        .server
-        .provider
-        .listener_address(pair.listener)
-        .unwrap();
-    let other = pair
-        .client
-        .provider
-        .connect(at, parameters(LIMITS, b"other"), Instant::now())
-        .unwrap();
-    let there = pair.until(|pair| {
-        pair.server.take(|event| match event {
-            Event::ConnectRequest {
-                queue_pair,
-                private_data,
-                ..
-            } => {
-                assert!(is_padded(private_data, b"other"));
-                Some(*queue_pair)
-            }
-            _ => None,
-        })
-    });
-    pair.server
-        .provider
-        .accept(there, parameters(LIMITS, b""))
-        .unwrap();
-    for queue_pair in [other, there] {
-        pair.until(|pair| {
-            let wanted = |event: &Event| {
-                matches!(event, Event::Established { queue_pair: seen, .. } if *seen == queue_pair)
-                    .then_some(())
-            };
-            let found = pair.client.take(wanted);
-            found.or_else(|| pair.server.take(wanted))
-        });
-    }
+    let (other, there) = connected_again(&mut pair);
     let slice = pair.client.pattern(10, 0);
     pair.client
         .post(other, vec![request(0, SEND, local([slice]))]);

@@ -13,6 +13,7 @@
 
 mod devices;
 mod ending;
+mod keys;
 mod memory;
 #[path = "../pair/mod.rs"]
 mod pair;
@@ -22,12 +23,13 @@ mod unplugging;
 
 use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use millrace_mempool::Registry;
-use millrace_reactor::fabric::QueuePairLimits;
 use millrace_reactor::fabric::verbs::{Devices, DevicesError, Verbs, VerbsConfig};
+use millrace_reactor::fabric::{ControlPath, Event, QueuePairId, QueuePairLimits};
 
-use pair::{LIMITS, Pair, Side};
+use pair::{LIMITS, Pair, Side, is_padded, parameters};
 
 /// Held by every test here, for some change what all share. None, recorded as skipped, where this
 /// machine has no RDMA device.
@@ -95,4 +97,42 @@ fn with_limits(client: VerbsConfig, server: VerbsConfig, limits: QueuePairLimits
 fn plain() -> Pair<Verbs> {
     let config = VerbsConfig::default;
     with_limits(config(), config(), LIMITS)
+}
+
+/// A second connection between both sides, without receives: the client's queue pair, and the
+/// server's.
+fn connected_again(pair: &mut Pair<Verbs>) -> (QueuePairId, QueuePairId) {
+    let listener = pair.listener;
+    let at = pair.server.provider.listener_address(listener);
+    let at = at.expect("it listens");
+    let provider = &mut pair.client.provider;
+    let other = provider.connect(at, parameters(LIMITS, b"other"), Instant::now());
+    let other = other.expect("a connect");
+    let there = pair.until(|pair| {
+        pair.server.take(|event| match event {
+            Event::ConnectRequest {
+                queue_pair,
+                private_data,
+                ..
+            } => {
+                assert!(is_padded(private_data, b"other"));
+                Some(*queue_pair)
+            }
+            _ => None,
+        })
+    });
+    let provider = &mut pair.server.provider;
+    let accepted = provider.accept(there, parameters(LIMITS, b""));
+    accepted.expect("it asked");
+    for queue_pair in [other, there] {
+        pair.until(|pair| {
+            let wanted = |event: &Event| {
+                matches!(event, Event::Established { queue_pair: seen, .. } if *seen == queue_pair)
+                    .then_some(())
+            };
+            let found = pair.client.take(wanted);
+            found.or_else(|| pair.server.take(wanted))
+        });
+    }
+    (other, there)
 }

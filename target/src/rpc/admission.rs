@@ -72,7 +72,8 @@ pub struct CallSubject<'a> {
     pub names: [Option<NamedEntry<'a>>; 2],
 }
 
-/// Held while a call is executed. If it is dropped, the call counts as not executed.
+/// Held while a call is executed. If it is dropped before [`Admission::record`], the call was not
+/// executed; after that it is unknown, as the task may have panicked at any point.
 pub(super) struct Admission<'a> {
     // Settled before a repetition may run.
     record: Option<JournalGuard<'a>>,
@@ -88,20 +89,21 @@ impl<'a> Admission<'a> {
         }
     }
 
-    /// Records that the call is about to be executed, if what it changes outlives the process.
+    /// The call is about to be executed: that is recorded in the journal, if what it changes
+    /// outlives the process.
     pub fn record(
         &mut self,
         control: &'a AdmissionControl,
         subject: &CallSubject<'_>,
     ) -> Option<InterruptedCall> {
         let again = self.ticket.again();
+        let began = self.ticket.begin();
         if let (true, Some(journal), Some(key)) =
             (subject.lasting, control.journal.get(), self.ticket.key())
         {
             let target = |(directory, name)| control.replay.target(directory, name);
             let targets = subject.names.map(|name| name.map_or(0, target));
             control.replay.contest(key, targets);
-            let began = again.map_or_else(Moment::now, |again| again.began);
             let contested = again.is_some_and(|again| !again.alone);
             let place = journal.borrow_mut().begin(key, began, targets, contested);
             self.record = place.map(|place| JournalGuard {
@@ -125,6 +127,7 @@ impl<'a> Admission<'a> {
         if let Some(record) = self.record {
             record.void();
         }
+        self.ticket.void();
     }
 }
 

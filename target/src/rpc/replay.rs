@@ -12,9 +12,9 @@
 //!
 //! For exports that outlive the process the cache does so too, in a journal in the state directory
 //! ([`ReplayCache::open`]): the next process repeats the replies of executed calls. A call that was
-//! in progress when a process ended may have been executed or not. Its repetition is marked as such
-//! ([`Ticket::again`]), and each procedure checks the state of its objects before it does anything
-//! twice.
+//! in progress when a process ended may have been executed or not, and so may one whose task
+//! panicked. Its repetition is marked as such ([`Ticket::again`]), and each procedure checks the
+//! state of its objects before it does anything twice.
 //!
 //! The cache is shared by all reactors. Its locks are held briefly, and never for a READ or WRITE,
 //! which need no such protection.
@@ -111,7 +111,7 @@ struct Inner {
     hasher: RandomState,
     /// Of checksums in keys, which have to be the same for the next process.
     checksums: SipHasher24,
-    /// The remaining calls that an earlier process had begun.
+    /// The remaining calls that were begun and abandoned.
     open: OpenCalls,
     shards: [Mutex<Shard>; SHARDS],
     counters: [CoreBlock<ReplayCounters>; SHARDS],
@@ -168,7 +168,8 @@ struct Forgotten {
 enum ReplayEntry {
     Running(Vec<Waker>),
     Done(Arc<[u8]>),
-    /// An earlier process ended while it executed the call.
+    /// The execution of the call was begun and abandoned: an earlier process ended, or the task
+    /// panicked.
     Begun(Begun),
 }
 
@@ -179,19 +180,20 @@ struct Begun {
     contested: bool,
 }
 
-/// A call that an earlier process began to execute. It may have been executed or not.
+/// A call that an earlier process began to execute, or a task of this one that panicked. It may have
+/// been executed or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InterruptedCall {
     /// When it was first begun.
     pub began: Moment,
-    /// When this process began to serve.
+    /// When this process began to serve, or the task ended.
     pub restarted: Moment,
     /// Whether no other call of this server has used the names that it changes since it began. If
     /// so, their state was changed by this call or from outside of this server.
     pub alone: bool,
 }
 
-/// Calls that an earlier process had begun and that were not repeated yet.
+/// Calls that were begun and abandoned, and not repeated yet.
 #[derive(Debug, Default)]
 struct OpenCalls {
     /// The number of calls. While it is zero, the names are not looked up.
@@ -426,6 +428,7 @@ impl ReplayCache {
                         inner,
                         key: Some(key),
                         begun: Some(begun),
+                        started: None,
                     }))
                 }
                 None => {
@@ -437,6 +440,7 @@ impl ReplayCache {
                         inner,
                         key: Some(key),
                         begun: None,
+                        started: None,
                     }))
                 }
             }
@@ -473,17 +477,19 @@ impl ReplayCache {
     }
 }
 
-/// The right to execute a call. Dropped without [`Ticket::finish`], the call was not executed and
-/// a repetition may be.
+/// The right to execute a call. Dropped without [`Ticket::finish`], the call was not executed, and
+/// a repetition may be; after [`Ticket::begin`] it is unknown whether it was.
 #[derive(Debug)]
 pub struct Ticket {
     inner: Arc<Inner>,
     key: Option<CallKey>,
     begun: Option<Begun>,
+    /// When its execution began, if it has.
+    started: Option<Moment>,
 }
 
 impl Ticket {
-    /// The known facts about the call if an earlier process began to execute it.
+    /// The known facts about the call if its execution was begun before and abandoned.
     #[must_use]
     pub fn again(&self) -> Option<InterruptedCall> {
         self.begun.map(|begun| InterruptedCall {
@@ -496,6 +502,17 @@ impl Ticket {
     #[must_use]
     pub fn key(&self) -> Option<&CallKey> {
         self.key.as_ref()
+    }
+
+    /// The call is about to be executed. Returns when it was first begun.
+    pub fn begin(&mut self) -> Moment {
+        let first = self.begun.map(|begun| begun.again.began);
+        *self.started.insert(first.unwrap_or_else(Moment::now))
+    }
+
+    /// The call was not executed, although it was begun.
+    pub fn void(mut self) {
+        self.started = None;
     }
 
     /// Remembers the reply of the executed call.
@@ -519,8 +536,16 @@ impl Drop for Ticket {
     fn drop(&mut self) {
         if let Some(key) = self.key.take() {
             let (mut shard, counters) = self.inner.shard(&key);
-            let running = match self.begun {
-                // As little is known of it as before.
+            // As little is known of it as before. What others did meanwhile was not recorded.
+            let abandoned = self.started.map(|began| Begun {
+                again: InterruptedCall {
+                    began,
+                    restarted: Moment::now(),
+                    alone: false,
+                },
+                contested: true,
+            });
+            let running = match self.begun.or(abandoned) {
                 Some(begun) => {
                     self.inner.open.count.fetch_add(1, Relaxed);
                     shard.order.push_back((key, Instant::now()));

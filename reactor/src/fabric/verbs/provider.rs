@@ -45,9 +45,9 @@ const WAIT: Duration = Duration::from_millis(100);
 /// bounds, its key is valid for every connection of the device: all queue pairs are in one
 /// protection domain, since a domain for each would require a registration of every arena for each
 /// connection. Such a key lives from the reply that contains it to RDMA_DONE, remote invalidation,
-/// the deadline of the exposure or the end of the connection, and is protected by its own bits and,
-/// except on iWARP, by 41 random bits of address. An iWARP adapter's sinks of RDMA Reads have such
-/// keys too, for one Read each.
+/// the deadline of the exposure or the end of the connection, and is protected by 41 random bits of
+/// address; on iWARP, only by what the device draws of the key. An iWARP adapter's sinks of RDMA
+/// Reads have such keys too, for one Read each.
 pub struct Verbs {
     pub(super) slots: VerbsSlots,
     pub(super) listeners: Vec<Option<VerbsListener>>,

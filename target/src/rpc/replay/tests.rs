@@ -241,6 +241,37 @@ fn abandoned_call_may_be_executed() {
 }
 
 #[test]
+fn call_abandoned_while_it_is_executed_may_have_been() {
+    let (cache, now) = (cache(1000, 100_000), Instant::now());
+    let key = key(&cache, address(1), 7, PROGRAM, b"name");
+    let mut ticket = execute(&cache, key, now);
+    let began = ticket.begin();
+    drop(ticket);
+    assert_eq!(cache.usage(), (1, 0));
+    for _ in 0..2 {
+        let mut again = execute(&cache, key, now);
+        let known = again.again().expect("it had begun");
+        assert_eq!((known.began, known.alone), (began, false));
+        assert_eq!(again.begin(), began, "when it was first begun");
+    }
+    // Forgotten for its age like any other.
+    let later = Instant::now() + Duration::from_secs(1000);
+    assert_eq!(execute(&cache, key, later).again(), None);
+    assert_eq!(cache.usage(), (0, 0));
+}
+
+#[test]
+fn call_that_was_begun_and_not_executed_leaves_nothing() {
+    let (cache, now) = (cache(1000, 100_000), Instant::now());
+    let key = key(&cache, address(1), 7, PROGRAM, b"name");
+    let mut ticket = execute(&cache, key, now);
+    ticket.begin();
+    ticket.void();
+    assert_eq!(cache.usage(), (0, 0));
+    assert_eq!(execute(&cache, key, now).again(), None);
+}
+
+#[test]
 fn bounded_in_entries_bytes_and_age() {
     let (cache, now) = (cache(32, 16 * 1000), Instant::now());
     for xid in 0..10_000 {
