@@ -2,8 +2,8 @@
 //!
 //! The process was killed between the journal record of the call's beginning and its answer, or the
 //! call's task panicked. The client repeats the call, and only the present state of the objects is
-//! known. These are the rules; "since" means a time stamp of the object not before the call was first begun, and "alone"
-//! that no other call of this server has used the same names meanwhile
+//! known. These are the rules; "since" means a time stamp of the object not before the call was
+//! first begun, and "alone" that no other call of this server has used the same names meanwhile
 //! ([`InterruptedCall::alone`]).
 //!
 //! | procedure | what is found | what is done |
