@@ -108,6 +108,19 @@ pub struct Tagged {
     pub offset: u64,
 }
 
+impl Tagged {
+    /// The DDP header of a segment.
+    #[inline]
+    pub(crate) fn encode(self, opcode: Opcode, last: bool) -> [u8; TAGGED_BYTES] {
+        let mut header = [0; TAGGED_BYTES];
+        header[0] = TAGGED | last_bit(last) | DDP_VERSION;
+        header[1] = RDMAP_VERSION << 6 | opcode as u8;
+        header[2..6].copy_from_slice(&self.key.to_be_bytes());
+        header[6..14].copy_from_slice(&self.offset.to_be_bytes());
+        header
+    }
+}
+
 /// Where an untagged segment goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Untagged {
@@ -119,6 +132,25 @@ pub struct Untagged {
     pub sequence: u32,
     /// Offset of the first payload byte within its message.
     pub offset: u32,
+}
+
+impl Untagged {
+    /// The DDP header of a segment.
+    #[inline]
+    pub(crate) fn encode(self, opcode: Opcode, last: bool) -> [u8; UNTAGGED_BYTES] {
+        let mut header = [0; UNTAGGED_BYTES];
+        header[0] = last_bit(last) | DDP_VERSION;
+        header[1] = RDMAP_VERSION << 6 | opcode as u8;
+        header[2..6].copy_from_slice(&self.invalidate.to_be_bytes());
+        header[6..10].copy_from_slice(&self.queue.to_be_bytes());
+        header[10..14].copy_from_slice(&self.sequence.to_be_bytes());
+        header[14..18].copy_from_slice(&self.offset.to_be_bytes());
+        header
+    }
+}
+
+const fn last_bit(last: bool) -> u8 {
+    if last { LAST } else { 0 }
 }
 
 /// The two buffer models of DDP.
@@ -211,21 +243,13 @@ impl Segment {
 
     /// Writes the DDP header to the front of `header`, which has room, and says its length.
     pub fn encode(&self, header: &mut [u8]) -> usize {
-        let last = if self.last { LAST } else { 0 };
-        header[1] = RDMAP_VERSION << 6 | self.opcode as u8;
         match self.model {
             Model::Tagged(tagged) => {
-                header[0] = TAGGED | last | DDP_VERSION;
-                header[2..6].copy_from_slice(&tagged.key.to_be_bytes());
-                header[6..14].copy_from_slice(&tagged.offset.to_be_bytes());
+                header[..TAGGED_BYTES].copy_from_slice(&tagged.encode(self.opcode, self.last));
                 TAGGED_BYTES
             }
             Model::Untagged(untagged) => {
-                header[0] = last | DDP_VERSION;
-                header[2..6].copy_from_slice(&untagged.invalidate.to_be_bytes());
-                header[6..10].copy_from_slice(&untagged.queue.to_be_bytes());
-                header[10..14].copy_from_slice(&untagged.sequence.to_be_bytes());
-                header[14..18].copy_from_slice(&untagged.offset.to_be_bytes());
+                header[..UNTAGGED_BYTES].copy_from_slice(&untagged.encode(self.opcode, self.last));
                 UNTAGGED_BYTES
             }
         }

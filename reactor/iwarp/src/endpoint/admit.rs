@@ -1,7 +1,7 @@
 //! Validation of segments before any byte is placed, and delivery of completed messages (RFC 5041
 //! section 7.1, RFC 5040 section 7.2).
 
-use crate::endpoint::{Arrived, Endpoint, Receives, Response, Stop};
+use crate::endpoint::{Endpoint, Response, Stop};
 use crate::header::{
     LENGTH_BYTES, Model, Opcode, READ_REQUEST_BYTES, ReadRequest, Segment, Tagged, UNTAGGED_BYTES,
     Untagged,
@@ -203,7 +203,7 @@ impl<M: Memory> Endpoint<M> {
             last,
         };
         let end = filled.checked_add(length).ok_or(Fault::TooLong)?;
-        match self.receives.posted.get(self.receives.arrived.len()) {
+        match self.receives.next() {
             Some(receive) if end as usize > M::capacity(receive).min(self.limits.receive_size) => {
                 return Err(Fault::TooLong);
             }
@@ -276,22 +276,15 @@ impl<M: Memory> Endpoint<M> {
         let Some((head, payload)) = fpdu.split_first_chunk() else {
             return false;
         };
-        let Receives {
-            posted,
-            arrived,
-            filled: 0,
-        } = &mut self.receives
-        else {
-            return false;
-        };
         let gate_passed = self
             .parameters
             .as_ref()
             .is_some_and(|parameters| !parameters.gate.awaits_first());
-        if !gate_passed || Segment::only_send(head) != Some(self.sequences.send) {
+        let is_next = Segment::only_send(head) == Some(self.sequences.send);
+        if !gate_passed || !is_next || self.receives.filled > 0 {
             return false;
         }
-        let Some(receive) = posted.get_mut(arrived.len()) else {
+        let Some(receive) = self.receives.next_mut() else {
             return false;
         };
         if payload.len() > M::capacity(receive).min(self.limits.receive_size) {
@@ -304,10 +297,7 @@ impl<M: Memory> Endpoint<M> {
             M::fill(receive, 0, payload);
         }
         self.sequences.send = self.sequences.send.wrapping_add(1);
-        arrived.push_back(Arrived {
-            length,
-            invalidated: None,
-        });
+        self.receives.arrive(length, None);
         true
     }
 
@@ -376,10 +366,7 @@ impl<M: Memory> Endpoint<M> {
         {
             return Err(Fault::Invalidate);
         }
-        self.receives.arrived.push_back(Arrived {
-            length,
-            invalidated: invalidate,
-        });
+        self.receives.arrive(length, invalidate);
         Ok(())
     }
 
@@ -417,6 +404,7 @@ impl<M: Memory> Endpoint<M> {
             sink: request.sink_key,
             sink_offset: request.sink_offset,
             length,
+            end: 0,
         });
         Ok(())
     }

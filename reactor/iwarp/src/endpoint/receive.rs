@@ -311,10 +311,7 @@ impl<M: Memory> Endpoint<M> {
         let (mut offset, mut length) = (offset, length);
         let target = match admission.sink {
             Sink::Nowhere => return None,
-            Sink::Receive => {
-                let index = self.receives.arrived.len();
-                DirectTarget::Receive(self.receives.posted.get_mut(index)?)
-            }
+            Sink::Receive => DirectTarget::Receive(self.receives.next_mut()?),
             Sink::Exposure(slot) => DirectTarget::Local(self.keys.memory(slot)?),
             Sink::Read => {
                 let sink = self.reads.front()?.sink(&self.works, offset)?;
@@ -344,8 +341,7 @@ impl<M: Memory> Endpoint<M> {
         match sink {
             Sink::Nowhere => {}
             Sink::Receive => {
-                let index = self.receives.arrived.len();
-                if let Some(receive) = self.receives.posted.get_mut(index) {
+                if let Some(receive) = self.receives.next_mut() {
                     M::fill(receive, offset, bytes);
                 }
             }

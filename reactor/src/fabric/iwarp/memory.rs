@@ -38,10 +38,15 @@ impl Memory for Registered {
     type Local = Slices;
     type Receive = Buffer;
 
+    #[inline]
     fn length(local: &Slices) -> usize {
-        local.iter().map(Slice::len).sum()
+        match &local[..] {
+            [slice] => slice.len(),
+            slices => slices.iter().map(Slice::len).sum(),
+        }
     }
 
+    #[inline]
     fn hand_over(from: &mut Slices, to: &mut Slices) {
         // One slice, the common case, is moved directly: a drain costs several times as much.
         if from.len() > 1 {
@@ -52,6 +57,10 @@ impl Memory for Registered {
     }
 
     fn place(local: &Slices, offset: usize, bytes: &[u8]) {
+        if let [slice] = &local[..] {
+            slice.copy_from(offset, bytes);
+            return;
+        }
         let mut rest = bytes;
         for (slice, begin, count) in pieces(local, offset, bytes.len()) {
             let (now, later) = rest.split_at(count);
@@ -92,6 +101,9 @@ pub(super) fn gather<'a>(
     offset: usize,
     length: usize,
 ) -> bool {
+    if let [slice] = &local[..] {
+        return write.add_slice(slice, offset..offset + length);
+    }
     pieces(local, offset, length)
         .all(|(slice, begin, count)| write.add_slice(slice, begin..begin + count))
 }
