@@ -233,12 +233,46 @@ impl Segment {
         })
     }
 
-    /// The message sequence number of an FPDU that is a complete plain Send, determined from its
-    /// head; `None` for any other FPDU, and if only [`Self::decode`] can determine its type.
-    pub(crate) fn only_send(head: &[u8; LENGTH_BYTES + UNTAGGED_BYTES]) -> Option<u32> {
-        const CONTROL: [u8; 2] = [LAST | DDP_VERSION, RDMAP_VERSION << 6 | Opcode::Send as u8];
-        let plain = head[2..4] == CONTROL && u32_at(head, 8) == QUEUE_SEND && u32_at(head, 16) == 0;
-        plain.then(|| u32_at(head, 12))
+    /// The message sequence number of an FPDU that is a complete Send, and the steering tag that it
+    /// invalidates, determined from its head; `None` for any other FPDU, and if only
+    /// [`Self::decode`] can determine its type.
+    #[inline]
+    pub(crate) fn only_send(
+        head: &[u8; LENGTH_BYTES + UNTAGGED_BYTES],
+    ) -> Option<(u32, Option<u32>)> {
+        const CONTROL: u8 = LAST | DDP_VERSION;
+        const PLAIN: u8 = RDMAP_VERSION << 6 | Opcode::Send as u8;
+        const INVALIDATING: u8 = RDMAP_VERSION << 6 | Opcode::SendInvalidate as u8;
+        let invalidate = match (head[2], head[3]) {
+            (CONTROL, PLAIN) => None,
+            (CONTROL, INVALIDATING) => Some(u32_at(head, 4)),
+            _ => return None,
+        };
+        let is_whole = u32_at(head, 8) == QUEUE_SEND && u32_at(head, 16) == 0;
+        is_whole.then(|| (u32_at(head, 12), invalidate))
+    }
+
+    /// The opcode and destination of an FPDU with tagged data, and whether it ends its message,
+    /// determined from its head; `None` for any other FPDU.
+    #[inline]
+    pub(crate) fn only_tagged(
+        head: &[u8; LENGTH_BYTES + TAGGED_BYTES],
+    ) -> Option<(Opcode, Tagged, bool)> {
+        const WRITE: u8 = RDMAP_VERSION << 6 | Opcode::Write as u8;
+        const RESPONSE: u8 = RDMAP_VERSION << 6 | Opcode::ReadResponse as u8;
+        if head[2] & !LAST != TAGGED | DDP_VERSION {
+            return None;
+        }
+        let opcode = match head[3] {
+            WRITE => Opcode::Write,
+            RESPONSE => Opcode::ReadResponse,
+            _ => return None,
+        };
+        let tagged = Tagged {
+            key: u32_at(head, 4),
+            offset: u64_at(head, 8),
+        };
+        Some((opcode, tagged, head[2] & LAST != 0))
     }
 
     /// Writes the DDP header to the front of `header`, which has room, and says its length.

@@ -93,6 +93,7 @@ impl<M: Memory> Endpoint<M> {
         }
     }
 
+    #[inline]
     fn admit_write(&self, tagged: Tagged, length: u32, last: bool) -> Result<Admission, Fault> {
         // A segment of no bytes touches nothing: its tag and offset are not looked at (RFC 5041
         // section 5.2).
@@ -125,6 +126,7 @@ impl<M: Memory> Endpoint<M> {
 
     /// A Read Response is good only as the continuation of the oldest open Read: the tags of sinks
     /// open nothing for Writes, and nothing out of turn.
+    #[inline]
     fn admit_response(&self, tagged: Tagged, length: u32, last: bool) -> Result<Admission, Fault> {
         let read = self.reads.front().ok_or(Fault::TaggedKey)?;
         if length > 0 {
@@ -269,19 +271,27 @@ impl<M: Memory> Endpoint<M> {
         })
     }
 
-    /// The fast path of most FPDUs: accepts a plain Send in one segment that is the next of its
-    /// queue and fits the next receive. `fpdu` is a complete FPDU without its pad. Any other FPDU,
-    /// valid or not, is left to [`Self::admit`].
-    pub(super) fn plain_send(&mut self, fpdu: &[u8]) -> bool {
-        let Some((head, payload)) = fpdu.split_first_chunk() else {
-            return false;
-        };
+    /// The fast path of most FPDUs: accepts a Send in one segment that is the next of its queue,
+    /// fits the next receive and invalidates nothing that it may not, and tagged data that may be
+    /// placed. `fpdu` is a complete FPDU without its pad. Any other FPDU, valid or not, is left to
+    /// [`Self::admit`].
+    pub(super) fn is_accepted(&mut self, fpdu: &[u8]) -> bool {
         let gate_passed = self
             .parameters
             .as_ref()
             .is_some_and(|parameters| !parameters.gate.awaits_first());
-        let is_next = Segment::only_send(head) == Some(self.sequences.send);
-        if !gate_passed || !is_next || self.receives.filled > 0 {
+        gate_passed && (self.is_send_accepted(fpdu) || self.is_data_accepted(fpdu))
+    }
+
+    #[inline]
+    fn is_send_accepted(&mut self, fpdu: &[u8]) -> bool {
+        let Some((head, payload)) = fpdu.split_first_chunk() else {
+            return false;
+        };
+        let Some((sequence, invalidate)) = Segment::only_send(head) else {
+            return false;
+        };
+        if sequence != self.sequences.send || self.receives.filled > 0 {
             return false;
         }
         let Some(receive) = self.receives.next_mut() else {
@@ -293,11 +303,41 @@ impl<M: Memory> Endpoint<M> {
         let Ok(length) = u32::try_from(payload.len()) else {
             return false;
         };
+        if invalidate.is_some_and(|key| !self.keys.invalidate(key)) {
+            return false;
+        }
         if length > 0 {
             M::fill(receive, 0, payload);
         }
         self.sequences.send = self.sequences.send.wrapping_add(1);
-        self.receives.arrive(length, None);
+        self.receives.arrive(length, invalidate);
+        true
+    }
+
+    #[inline]
+    fn is_data_accepted(&mut self, fpdu: &[u8]) -> bool {
+        let Some((head, payload)) = fpdu.split_first_chunk() else {
+            return false;
+        };
+        let Some((opcode, tagged, last)) = Segment::only_tagged(head) else {
+            return false;
+        };
+        let Ok(length) = u32::try_from(payload.len()) else {
+            return false;
+        };
+        let is_response = opcode == Opcode::ReadResponse;
+        let admission = if is_response {
+            self.admit_response(tagged, length, last)
+        } else {
+            self.admit_write(tagged, length, last)
+        };
+        let Ok(admission) = admission else {
+            return false;
+        };
+        self.place(admission.sink, admission.offset, payload);
+        if is_response {
+            self.deliver_response(last, length);
+        }
         true
     }
 

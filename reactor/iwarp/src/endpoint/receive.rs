@@ -172,7 +172,7 @@ impl<M: Memory> Endpoint<M> {
             self.break_off(Fault::Crc, &[]);
             return Some(frame.len());
         }
-        if self.plain_send(&body[..LENGTH_BYTES + length]) {
+        if self.is_accepted(&body[..LENGTH_BYTES + length]) {
             self.counters.frames_in += 1;
             return Some(frame.len());
         }
@@ -337,7 +337,7 @@ impl<M: Memory> Endpoint<M> {
         }
     }
 
-    fn place(&mut self, sink: Sink, offset: usize, bytes: &[u8]) {
+    pub(super) fn place(&mut self, sink: Sink, offset: usize, bytes: &[u8]) {
         match sink {
             Sink::Nowhere => {}
             Sink::Receive => {

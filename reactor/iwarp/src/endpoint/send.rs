@@ -194,16 +194,19 @@ impl<M: Memory> Endpoint<M> {
 
     #[inline]
     fn stage_one(&mut self, ulpdu: usize) -> bool {
-        if self.sending.current == Current::Nothing {
-            self.sending.current = self.choose();
+        let mut current = self.sending.current;
+        if current == Current::Nothing {
+            current = self.choose();
+            self.sending.current = current;
         }
-        match self.sending.current {
+        match current {
             Current::Nothing => false,
             Current::Work => self.stage_work(ulpdu),
             Current::Response => self.stage_response(ulpdu),
         }
     }
 
+    #[inline]
     fn choose(&mut self) -> Current {
         let response = self.responses.len() > self.sending.responses_staged;
         if response && self.sending.responses_in_row < RESPONSES_IN_ROW_MAX {
