@@ -188,7 +188,7 @@ impl MemoryAccount {
     pub fn charge(self: &Rc<Self>, buffer: &Buffer) {
         debug_assert!(!buffer.is_charged(), "a buffer is charged to one account");
         self.count(buffer.class());
-        buffer.charge(self);
+        buffer.charge(Rc::clone(self));
     }
 
     fn count(&self, class: Class) {

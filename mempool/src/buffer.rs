@@ -136,13 +136,20 @@ impl Keeper for Lease {
 }
 
 impl Drop for Lease {
+    /// The last one returns the slot; the others only stop holding it.
+    #[inline]
     fn drop(&mut self) {
         if let Some(slot) = self.0.take()
             && Rc::strong_count(&slot) == 1
-            && let Some(pool) = slot.pool.upgrade()
         {
-            pool.give_back(slot);
+            give_back(slot);
         }
+    }
+}
+
+fn give_back(slot: Rc<BufferSlot>) {
+    if let Some(pool) = slot.pool.upgrade() {
+        pool.give_back(slot);
     }
 }
 
@@ -188,8 +195,8 @@ impl Buffer {
     }
 
     /// Records the account that it is charged to until it is back in its pool.
-    pub(crate) fn charge(&self, account: &Rc<MemoryAccount>) {
-        self.lease.slot().account.set(Some(Rc::clone(account)));
+    pub(crate) fn charge(&self, account: Rc<MemoryAccount>) {
+        self.lease.slot().account.set(Some(account));
     }
 
     /// Whether it is charged to an account.
@@ -207,7 +214,7 @@ impl Buffer {
     /// If the range is not inside the buffer.
     pub fn into_slice(self, range: Range<usize>) -> Slice {
         Slice::of_pool(
-            &self.lease,
+            self.lease,
             range.start + self.indent..range.end + self.indent,
         )
     }

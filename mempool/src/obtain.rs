@@ -74,22 +74,33 @@ impl Drop for Charging<'_> {
 
 /// A charge before its buffer is there. Dropping it ends the charge.
 struct Charge {
-    account: Rc<MemoryAccount>,
+    /// Empty once the charge is the buffer's.
+    account: Option<Rc<MemoryAccount>>,
     class: Class,
 }
 
 impl Charge {
+    fn new(account: Rc<MemoryAccount>, class: Class) -> Self {
+        Self {
+            account: Some(account),
+            class,
+        }
+    }
+
     /// Moves the charge to a buffer.
-    fn settle(self, buffer: Buffer) -> Buffer {
-        buffer.charge(&self.account);
-        std::mem::forget(self);
+    fn settle(mut self, buffer: Buffer) -> Buffer {
+        if let Some(account) = self.account.take() {
+            buffer.charge(account);
+        }
         buffer
     }
 }
 
 impl Drop for Charge {
     fn drop(&mut self) {
-        self.account.release(self.class);
+        if let Some(account) = self.account.take() {
+            account.release(self.class);
+        }
     }
 }
 
@@ -136,7 +147,7 @@ impl Obtain {
 
     fn charged(&self, account: Rc<MemoryAccount>) -> Stage {
         let class = self.class;
-        let charge = Some(Charge { account, class });
+        let charge = Some(Charge::new(account, class));
         Stage::Pool(charge, Acquire::new(Rc::clone(&self.pool), class))
     }
 
@@ -219,7 +230,7 @@ impl Pool {
         if !account.try_charge(class) {
             return None;
         }
-        let charge = Charge { account, class };
+        let charge = Charge::new(account, class);
         self.try_acquire(class).map(|buffer| charge.settle(buffer))
     }
 

@@ -77,8 +77,11 @@ impl Drop for Loan {
 }
 
 impl Slice {
-    pub(crate) fn of_pool(lease: &Lease, range: Range<usize>) -> Self {
-        let window = lease.window().part(range, Owner::Pool(lease.clone()));
+    pub(crate) fn of_pool(lease: Lease, range: Range<usize>) -> Self {
+        let window = Window::of_keeper(Owner::Pool(lease), range, |owner| match owner {
+            Owner::Pool(lease) => lease.window(),
+            Owner::Shared(_) | Owner::Lent(_) => unreachable!("just made"),
+        });
         Self { window }
     }
 

@@ -69,6 +69,34 @@ impl<K: Keeper> Window<K> {
         }
     }
 
+    /// A part of a window that the keeper has itself.
+    ///
+    /// # Panics
+    /// If the range is not inside that window, or that is of another arena than the keeper's.
+    #[inline]
+    pub fn of_keeper(
+        keeper: K,
+        range: Range<usize>,
+        window: impl FnOnce(&K) -> &Window<Arc<Arena>>,
+    ) -> Self {
+        let whole = window(&keeper);
+        assert!(
+            range.start <= range.end && range.end <= whole.len,
+            "inside the memory"
+        );
+        assert!(
+            Arc::ptr_eq(&whole.keeper, keeper.arena()),
+            "of the same arena"
+        );
+        // SAFETY: within the window or one past its end, as just checked.
+        let start = unsafe { whole.start.add(range.start) };
+        Self {
+            keeper,
+            start,
+            len: range.len(),
+        }
+    }
+
     /// Shortens this window to a part of it.
     ///
     /// # Panics

@@ -342,6 +342,7 @@ fn a_buffer_is_charged_until_its_last_slice_is_gone() {
     drop(tail);
     assert_eq!((account.held(), share.held_bytes()), (0, 0));
     assert_eq!(pool.gauges().in_use(), 0);
+    assert_eq!(Rc::strong_count(&account), 1);
 }
 
 #[test]

@@ -66,18 +66,26 @@ impl<'a> GatheredWrite<'a> {
     /// bytes accepted.
     ///
     /// # Errors
-    /// Those of `sendmsg`; [`io::ErrorKind::WouldBlock`] if the socket accepts nothing now.
+    /// Those of `send` and `sendmsg`; [`io::ErrorKind::WouldBlock`] if the socket accepts nothing
+    /// now.
     pub fn send(&mut self, socket: BorrowedFd<'_>) -> io::Result<usize> {
-        // SAFETY: a message header of zeros is a valid one without address and control data.
-        let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
-        message.msg_iov = self.vectors.as_mut_ptr();
-        message.msg_iovlen = self.vectors.len() as _;
-        let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
-        // SAFETY: every entry is a range of `'a`: plain bytes borrowed for it, or a range within a
-        // slice borrowed for it (`add_slice` checks), which keeps its mapping alive. The kernel
-        // only reads them, and has finished when the call returns; concurrent changes of registered
-        // memory are harmless.
-        let sent = unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const message, flags) };
+        let (socket, flags) = (socket.as_raw_fd(), libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT);
+        // One entry is sent without a message header, which the kernel does sooner.
+        let sent = if let [one] = &self.vectors[..] {
+            // SAFETY: the entry is a range of `'a` as those below are, and the kernel does the same
+            // with it.
+            unsafe { libc::send(socket, one.iov_base, one.iov_len, flags) }
+        } else {
+            // SAFETY: a message header of zeros is a valid one without address and control data.
+            let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+            message.msg_iov = self.vectors.as_mut_ptr();
+            message.msg_iovlen = self.vectors.len() as _;
+            // SAFETY: every entry is a range of `'a`: plain bytes borrowed for it, or a range
+            // within a slice borrowed for it (`add_slice` checks), which keeps its mapping alive.
+            // The kernel only reads them, and has finished when the call returns; concurrent
+            // changes of registered memory are harmless.
+            unsafe { libc::sendmsg(socket, &raw const message, flags) }
+        };
         usize::try_from(sent).map_err(|_| io::Error::last_os_error())
     }
 }

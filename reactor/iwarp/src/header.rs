@@ -108,6 +108,19 @@ pub struct Tagged {
     pub offset: u64,
 }
 
+impl Tagged {
+    /// The DDP header of a segment.
+    #[inline]
+    pub(crate) fn encode(self, opcode: Opcode, last: bool) -> [u8; TAGGED_BYTES] {
+        let mut header = [0; TAGGED_BYTES];
+        header[0] = TAGGED | last_bit(last) | DDP_VERSION;
+        header[1] = RDMAP_VERSION << 6 | opcode as u8;
+        header[2..6].copy_from_slice(&self.key.to_be_bytes());
+        header[6..14].copy_from_slice(&self.offset.to_be_bytes());
+        header
+    }
+}
+
 /// Where an untagged segment goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Untagged {
@@ -119,6 +132,25 @@ pub struct Untagged {
     pub sequence: u32,
     /// Offset of the first payload byte within its message.
     pub offset: u32,
+}
+
+impl Untagged {
+    /// The DDP header of a segment.
+    #[inline]
+    pub(crate) fn encode(self, opcode: Opcode, last: bool) -> [u8; UNTAGGED_BYTES] {
+        let mut header = [0; UNTAGGED_BYTES];
+        header[0] = last_bit(last) | DDP_VERSION;
+        header[1] = RDMAP_VERSION << 6 | opcode as u8;
+        header[2..6].copy_from_slice(&self.invalidate.to_be_bytes());
+        header[6..10].copy_from_slice(&self.queue.to_be_bytes());
+        header[10..14].copy_from_slice(&self.sequence.to_be_bytes());
+        header[14..18].copy_from_slice(&self.offset.to_be_bytes());
+        header
+    }
+}
+
+const fn last_bit(last: bool) -> u8 {
+    if last { LAST } else { 0 }
 }
 
 /// The two buffer models of DDP.
@@ -201,31 +233,57 @@ impl Segment {
         })
     }
 
-    /// The message sequence number of an FPDU that is a complete plain Send, determined from its
-    /// head; `None` for any other FPDU, and if only [`Self::decode`] can determine its type.
-    pub(crate) fn only_send(head: &[u8; LENGTH_BYTES + UNTAGGED_BYTES]) -> Option<u32> {
-        const CONTROL: [u8; 2] = [LAST | DDP_VERSION, RDMAP_VERSION << 6 | Opcode::Send as u8];
-        let plain = head[2..4] == CONTROL && u32_at(head, 8) == QUEUE_SEND && u32_at(head, 16) == 0;
-        plain.then(|| u32_at(head, 12))
+    /// The message sequence number of an FPDU that is a complete Send, and the steering tag that it
+    /// invalidates, determined from its head; `None` for any other FPDU, and if only
+    /// [`Self::decode`] can determine its type.
+    #[inline]
+    pub(crate) fn only_send(
+        head: &[u8; LENGTH_BYTES + UNTAGGED_BYTES],
+    ) -> Option<(u32, Option<u32>)> {
+        const CONTROL: u8 = LAST | DDP_VERSION;
+        const PLAIN: u8 = RDMAP_VERSION << 6 | Opcode::Send as u8;
+        const INVALIDATING: u8 = RDMAP_VERSION << 6 | Opcode::SendInvalidate as u8;
+        let invalidate = match (head[2], head[3]) {
+            (CONTROL, PLAIN) => None,
+            (CONTROL, INVALIDATING) => Some(u32_at(head, 4)),
+            _ => return None,
+        };
+        let is_whole = u32_at(head, 8) == QUEUE_SEND && u32_at(head, 16) == 0;
+        is_whole.then(|| (u32_at(head, 12), invalidate))
+    }
+
+    /// The opcode and destination of an FPDU with tagged data, and whether it ends its message,
+    /// determined from its head; `None` for any other FPDU.
+    #[inline]
+    pub(crate) fn only_tagged(
+        head: &[u8; LENGTH_BYTES + TAGGED_BYTES],
+    ) -> Option<(Opcode, Tagged, bool)> {
+        const WRITE: u8 = RDMAP_VERSION << 6 | Opcode::Write as u8;
+        const RESPONSE: u8 = RDMAP_VERSION << 6 | Opcode::ReadResponse as u8;
+        if head[2] & !LAST != TAGGED | DDP_VERSION {
+            return None;
+        }
+        let opcode = match head[3] {
+            WRITE => Opcode::Write,
+            RESPONSE => Opcode::ReadResponse,
+            _ => return None,
+        };
+        let tagged = Tagged {
+            key: u32_at(head, 4),
+            offset: u64_at(head, 8),
+        };
+        Some((opcode, tagged, head[2] & LAST != 0))
     }
 
     /// Writes the DDP header to the front of `header`, which has room, and says its length.
     pub fn encode(&self, header: &mut [u8]) -> usize {
-        let last = if self.last { LAST } else { 0 };
-        header[1] = RDMAP_VERSION << 6 | self.opcode as u8;
         match self.model {
             Model::Tagged(tagged) => {
-                header[0] = TAGGED | last | DDP_VERSION;
-                header[2..6].copy_from_slice(&tagged.key.to_be_bytes());
-                header[6..14].copy_from_slice(&tagged.offset.to_be_bytes());
+                header[..TAGGED_BYTES].copy_from_slice(&tagged.encode(self.opcode, self.last));
                 TAGGED_BYTES
             }
             Model::Untagged(untagged) => {
-                header[0] = last | DDP_VERSION;
-                header[2..6].copy_from_slice(&untagged.invalidate.to_be_bytes());
-                header[6..10].copy_from_slice(&untagged.queue.to_be_bytes());
-                header[10..14].copy_from_slice(&untagged.sequence.to_be_bytes());
-                header[14..18].copy_from_slice(&untagged.offset.to_be_bytes());
+                header[..UNTAGGED_BYTES].copy_from_slice(&untagged.encode(self.opcode, self.last));
                 UNTAGGED_BYTES
             }
         }

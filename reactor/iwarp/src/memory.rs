@@ -3,8 +3,9 @@
 /// How an endpoint touches memory. Every call stays within the lengths that the same memory
 /// reported; implementations check that and panic on a breach, which would be a bug of this crate.
 pub trait Memory {
-    /// Memory of a work request or an exposure: possibly several pieces, addressed as one range.
-    type Local;
+    /// Memory of a work request or an exposure: possibly several pieces, addressed as one range. The
+    /// default has none.
+    type Local: Default;
     /// A posted receive.
     type Receive;
 

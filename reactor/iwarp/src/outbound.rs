@@ -10,25 +10,27 @@
 //! another client writes meanwhile: then every peer would see damage where there is only a race
 //! that file protocols allow.
 
-use std::collections::VecDeque;
+use std::ops::ControlFlow;
 
 use crate::crc::Crc32c;
 use crate::header::{CRC_BYTES, LENGTH_BYTES, ULPDU_BYTES_MAX, pad_bytes};
 use crate::memory::Memory;
 use crate::work::WorkId;
 
-/// Parts in flight at once. With scattered memory a part may take several entries of a gathered
-/// write, which has at most 1024.
-const PARTS_MAX: usize = 768;
+/// Payloads outside of the arena on their way at once. With scattered memory each may take several
+/// entries of a gathered write, which has at most 1024.
+const PARTS_MAX: usize = 384;
 /// Payloads up to this length are copied into the arena: below it, one more entry in a gathered
 /// write costs more than the copy.
 const COPY_MAX: usize = 192;
 /// Distance of markers in the stream.
 const MARKER_INTERVAL: u64 = 512;
 const MARKER_BYTES: usize = 4;
+/// The longest end of an FPDU, pad and check value, as a whole word.
+const END_BYTES: usize = 8;
 /// Largest FPDU with everything around it that [`Outbound::fpdu`] may write into the arena.
 const STAGED_FPDU_MAX: usize =
-    LENGTH_BYTES + ULPDU_BYTES_MAX + 3 + CRC_BYTES + (ULPDU_BYTES_MAX / 500 + 2) * MARKER_BYTES;
+    LENGTH_BYTES + ULPDU_BYTES_MAX + END_BYTES + (ULPDU_BYTES_MAX / 500 + 2) * MARKER_BYTES;
 /// The same where the payload stays outside.
 const OUTLINE_FPDU_MAX: usize = 128 + COPY_MAX;
 /// Bytes of an arena: three of the largest FPDUs.
@@ -41,58 +43,29 @@ pub(crate) enum Source {
     Exposure(u32),
 }
 
-/// An item that is complete when its last byte is accepted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Finished {
-    Work(WorkId),
-    Response,
-    Indication,
-    Terminate,
-}
-
+/// A payload outside of the arena, and the bytes of the arena before it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Part {
-    Bytes {
-        start: usize,
-        length: usize,
-    },
-    Memory {
-        source: Source,
-        offset: usize,
-        length: usize,
-    },
-}
-
-impl Part {
-    pub(crate) fn length(&self) -> usize {
-        match self {
-            Self::Bytes { length, .. } | Self::Memory { length, .. } => *length,
-        }
-    }
-}
-
-#[derive(Debug)]
-struct Mark {
-    position: u64,
-    finished: Finished,
+struct Part {
+    source: Source,
+    offset: usize,
+    length: usize,
+    before: usize,
 }
 
 /// Storage for bytes on their way, lent to a stream while it sends.
 #[derive(Debug)]
 pub struct Staging {
     arena: Box<[u8]>,
-    parts: VecDeque<Part>,
-    marks: VecDeque<Mark>,
+    parts: Vec<Part>,
 }
 
 impl Staging {
-    /// Reserves storage: about 240 KiB, for as many streams as send at the same time.
+    /// Reserves storage: about 220 KiB, for as many streams as send at the same time.
     #[must_use]
     pub fn new() -> Self {
         Self {
             arena: vec![0; ARENA_BYTES].into_boxed_slice(),
-            parts: VecDeque::with_capacity(PARTS_MAX),
-            marks: VecDeque::with_capacity(PARTS_MAX),
+            parts: Vec::with_capacity(PARTS_MAX),
         }
     }
 }
@@ -112,12 +85,29 @@ pub(crate) struct Payload<'a, L> {
     pub(crate) length: usize,
 }
 
+/// A piece of the data to send.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Piece<'a> {
+    Bytes(&'a [u8]),
+    Memory {
+        source: Source,
+        offset: usize,
+        length: usize,
+    },
+}
+
 #[derive(Debug)]
 pub(crate) struct Outbound {
     staging: Option<Staging>,
     /// Bytes of the arena in use.
     written: usize,
-    /// Bytes of the front part that were accepted.
+    /// Those behind the last part.
+    open: usize,
+    /// Parts that were accepted.
+    front: usize,
+    /// Where the bytes before the next part begin in the arena.
+    front_start: usize,
+    /// Bytes of the next part, with those before it, that were accepted.
     front_sent: usize,
     /// Stream position behind the last byte staged.
     staged: u64,
@@ -133,6 +123,9 @@ impl Outbound {
         Self {
             staging: None,
             written: 0,
+            open: 0,
+            front: 0,
+            front_start: 0,
             front_sent: 0,
             staged: 0,
             accepted: 0,
@@ -166,18 +159,32 @@ impl Outbound {
 
     /// Takes the storage back whatever is in it; the stream has ended.
     pub(crate) fn abandon(&mut self) -> Option<Staging> {
-        let mut staging = self.staging.take()?;
-        staging.parts.clear();
-        staging.marks.clear();
-        Some(staging)
+        self.clear();
+        self.staging.take()
+    }
+
+    fn clear(&mut self) {
+        if let Some(staging) = &mut self.staging {
+            staging.parts.clear();
+        }
+        (self.written, self.open) = (0, 0);
+        (self.front, self.front_start, self.front_sent) = (0, 0, 0);
     }
 
     /// Bytes that are staged and not accepted.
+    #[inline]
     pub(crate) fn bytes_left(&self) -> u64 {
         self.staged - self.accepted
     }
 
+    /// Stream position behind the last byte staged.
+    #[inline]
+    pub(crate) fn staged(&self) -> u64 {
+        self.staged
+    }
+
     /// Whether one more FPDU can be staged.
+    #[inline]
     pub(crate) fn has_room(&self) -> bool {
         let need = if self.copies_all() {
             STAGED_FPDU_MAX
@@ -185,84 +192,107 @@ impl Outbound {
             OUTLINE_FPDU_MAX
         };
         self.staging.as_ref().is_some_and(|staging| {
-            staging.parts.len() + 3 <= PARTS_MAX
-                && staging.marks.len() < PARTS_MAX
-                && ARENA_BYTES - self.written >= need
+            staging.parts.len() < PARTS_MAX && ARENA_BYTES - self.written >= need
         })
     }
 
+    #[inline]
     fn copies_all(&self) -> bool {
         self.crc || self.plain.is_some()
     }
 
-    /// Stages one FPDU: `header` is the DDP header and what RDMAP adds to it. `finished` is
-    /// reported when the last byte has been accepted. The caller has asked for
-    /// [`Self::has_room`].
+    /// Stages one FPDU: `header` is the DDP header and what RDMAP adds to it. The caller has asked
+    /// for [`Self::has_room`].
+    #[inline(always)] // The lengths of most headers are constants of the caller.
     pub(crate) fn fpdu<M: Memory>(
         &mut self,
-        header: &[u8],
+        header: &(impl AsRef<[u8]> + ?Sized),
         payload: Option<Payload<'_, M::Local>>,
-        finished: Option<Finished>,
     ) {
+        let header = header.as_ref();
         let length = payload.as_ref().map_or(0, |payload| payload.length);
         let ulpdu = header.len() + length;
-        let pad = pad_bytes(ulpdu);
         debug_assert!(ulpdu <= ULPDU_BYTES_MAX);
-        let [high, low] = u16::try_from(ulpdu).unwrap_or(u16::MAX).to_be_bytes();
-        if let Some(mut plain) = self.plain.take() {
-            plain.clear();
-            plain.extend_from_slice(&[high, low]);
-            plain.extend_from_slice(header);
-            let at = plain.len();
-            plain.resize(at + length + pad, 0);
-            if let Some(payload) = payload {
-                M::fetch(payload.local, payload.offset, &mut plain[at..at + length]);
+        if self.plain.is_some() {
+            return self.fpdu_with_markers::<M>(header, payload);
+        }
+        let Some(Staging { arena, parts }) = &mut self.staging else {
+            return;
+        };
+        let begin = self.written;
+        let room = &mut arena[begin..];
+        let (opening, rest) = room.split_at_mut(LENGTH_BYTES);
+        opening.copy_from_slice(&[(ulpdu >> 8) as u8, ulpdu as u8]);
+        rest[..header.len()].copy_from_slice(header);
+        let mut at = LENGTH_BYTES + header.len();
+        match payload {
+            Some(payload) if self.crc || length <= COPY_MAX => {
+                M::fetch(payload.local, payload.offset, &mut room[at..at + length]);
+                at += length;
             }
-            self.put_with_markers(&plain);
-            self.plain = Some(plain);
-        } else {
-            let crc = self.crc;
-            let begin = LENGTH_BYTES + header.len();
-            let put_head = |room: &mut [u8]| {
-                room[..LENGTH_BYTES].copy_from_slice(&[high, low]);
-                room[LENGTH_BYTES..].copy_from_slice(header);
-            };
-            match payload {
-                Some(Payload {
+            Some(Payload { source, offset, .. }) => {
+                parts.push(Part {
                     source,
                     offset,
                     length,
-                    ..
-                }) if !crc && length > COPY_MAX => {
-                    self.put_with(begin, put_head);
-                    self.part(Part::Memory {
-                        source,
-                        offset,
-                        length,
-                    });
-                    self.put_with(pad + CRC_BYTES, |room| room.fill(0));
-                }
-                payload => self.put_with(begin + length + pad + CRC_BYTES, |room| {
-                    let (head, rest) = room.split_at_mut(begin);
-                    put_head(head);
-                    let (data, end) = rest.split_at_mut(length);
-                    if let Some(payload) = payload {
-                        M::fetch(payload.local, payload.offset, data);
-                    }
-                    end.fill(0);
-                    if crc {
-                        let (checked, check) = room.split_at_mut(begin + length + pad);
-                        check.copy_from_slice(&Crc32c::of(checked));
-                    }
-                }),
+                    before: self.open + at,
+                });
+                self.staged += (at + length) as u64;
+                self.open = 0;
+                self.written += at;
+                self.end_fpdu(pad_bytes(ulpdu));
+                return;
             }
+            None => {}
         }
-        if let (Some(finished), Some(staging)) = (finished, &mut self.staging) {
-            staging.marks.push_back(Mark {
-                position: self.staged,
-                finished,
-            });
+        let checked = at + pad_bytes(ulpdu);
+        room[at..at + END_BYTES].copy_from_slice(&[0; END_BYTES]);
+        if self.crc {
+            let (body, check) = room.split_at_mut(checked);
+            check[..CRC_BYTES].copy_from_slice(&Crc32c::of(body));
         }
+        self.advance(checked + CRC_BYTES);
+    }
+
+    /// Stages the pad, and a check value of zero, behind a payload that is not in the arena.
+    #[inline]
+    fn end_fpdu(&mut self, pad: usize) {
+        let begin = self.written;
+        if let Some(staging) = &mut self.staging {
+            staging.arena[begin..begin + END_BYTES].copy_from_slice(&[0; END_BYTES]);
+        }
+        self.advance(pad + CRC_BYTES);
+    }
+
+    /// The next `length` bytes of the arena are staged.
+    #[inline]
+    fn advance(&mut self, length: usize) {
+        self.written += length;
+        self.open += length;
+        self.staged += length as u64;
+    }
+
+    #[cold]
+    fn fpdu_with_markers<M: Memory>(
+        &mut self,
+        header: &[u8],
+        payload: Option<Payload<'_, M::Local>>,
+    ) {
+        let Some(mut plain) = self.plain.take() else {
+            return;
+        };
+        let length = payload.as_ref().map_or(0, |payload| payload.length);
+        let ulpdu = header.len() + length;
+        plain.clear();
+        plain.extend_from_slice(&u16::try_from(ulpdu).unwrap_or(u16::MAX).to_be_bytes());
+        plain.extend_from_slice(header);
+        let at = plain.len();
+        plain.resize(at + length + pad_bytes(ulpdu), 0);
+        if let Some(payload) = payload {
+            M::fetch(payload.local, payload.offset, &mut plain[at..at + length]);
+        }
+        self.put_with_markers(&plain);
+        self.plain = Some(plain);
     }
 
     /// Stages an FPDU, complete but for its check value, with markers (RFC 5044 section 4.3).
@@ -307,98 +337,61 @@ impl Outbound {
     }
 
     fn put(&mut self, bytes: &[u8]) {
-        self.put_with(bytes.len(), |room| room.copy_from_slice(bytes));
-    }
-
-    fn put_with(&mut self, length: usize, write: impl FnOnce(&mut [u8])) {
-        if length == 0 {
-            return;
-        }
-        let start = self.written;
+        let begin = self.written;
         if let Some(staging) = &mut self.staging {
-            write(&mut staging.arena[start..start + length]);
+            staging.arena[begin..begin + bytes.len()].copy_from_slice(bytes);
         }
-        self.written += length;
-        self.part(Part::Bytes { start, length });
+        self.advance(bytes.len());
     }
 
-    fn part(&mut self, part: Part) {
-        let Some(staging) = &mut self.staging else {
+    /// Passes the data to send to `take`, from the first byte that is not accepted yet, until it
+    /// breaks.
+    #[inline]
+    pub(crate) fn pieces<'a>(&'a self, mut take: impl FnMut(Piece<'a>) -> ControlFlow<()>) {
+        let Some(Staging { arena, parts }) = &self.staging else {
             return;
         };
-        self.staged += part.length() as u64;
-        if let Part::Bytes { start, length } = part
-            && let Some(Part::Bytes {
-                start: before,
-                length: extended,
-            }) = staging.parts.back_mut()
-            && *before + *extended == start
-        {
-            *extended += length;
-            return;
+        let (mut at, mut skip) = (self.front_start, self.front_sent);
+        for part in &parts[self.front..] {
+            let end = at + part.before;
+            let bytes = &arena[(at + skip).min(end)..end];
+            skip = skip.saturating_sub(part.before);
+            at = end;
+            if !bytes.is_empty() && take(Piece::Bytes(bytes)).is_break() {
+                return;
+            }
+            let memory = Piece::Memory {
+                source: part.source,
+                offset: part.offset + skip,
+                length: part.length - skip,
+            };
+            skip = 0;
+            if take(memory).is_break() {
+                return;
+            }
         }
-        staging.parts.push_back(part);
+        let bytes = &arena[at + skip..self.written];
+        if !bytes.is_empty() {
+            let _ = take(Piece::Bytes(bytes));
+        }
     }
 
-    /// The data to send, from the first byte that is not accepted yet.
-    pub(crate) fn parts(&self) -> impl Iterator<Item = Part> {
-        let mut skip = self.front_sent;
-        self.staging
-            .iter()
-            .flat_map(|staging| &staging.parts)
-            .map(move |&part| {
-                let skipped = std::mem::take(&mut skip);
-                match part {
-                    Part::Bytes { start, length } => Part::Bytes {
-                        start: start + skipped,
-                        length: length - skipped,
-                    },
-                    Part::Memory {
-                        source,
-                        offset,
-                        length,
-                    } => Part::Memory {
-                        source,
-                        offset: offset + skipped,
-                        length: length - skipped,
-                    },
-                }
-            })
-    }
-
-    /// Bytes of the arena.
-    pub(crate) fn bytes(&self, start: usize, length: usize) -> &[u8] {
-        self.staging
-            .as_ref()
-            .map_or(&[], |staging| &staging.arena[start..start + length])
-    }
-
-    /// The first `count` bytes to be sent were accepted.
-    pub(crate) fn accept(&mut self, count: usize) {
-        let Some(staging) = &mut self.staging else {
-            return;
-        };
-        debug_assert!(count as u64 <= self.staged - self.accepted);
+    /// The first `count` bytes to be sent were accepted. Returns the stream position behind them.
+    pub(crate) fn accept(&mut self, count: usize) -> u64 {
+        debug_assert!(count as u64 <= self.bytes_left());
         self.accepted += count as u64;
-        let mut left = self.front_sent + count;
-        while let Some(part) = staging.parts.front()
-            && part.length() <= left
-        {
-            left -= part.length();
-            staging.parts.pop_front();
+        if self.bytes_left() == 0 {
+            self.clear();
+        } else if let Some(staging) = &self.staging {
+            self.front_sent += count;
+            while let Some(part) = staging.parts.get(self.front)
+                && part.before + part.length <= self.front_sent
+            {
+                self.front_sent -= part.before + part.length;
+                self.front_start += part.before;
+                self.front += 1;
+            }
         }
-        self.front_sent = left;
-        if staging.parts.is_empty() {
-            self.written = 0;
-        }
-    }
-
-    /// What has been accepted to its last byte since the last call.
-    pub(crate) fn finished(&mut self) -> Option<Finished> {
-        let marks = &mut self.staging.as_mut()?.marks;
-        if marks.front()?.position > self.accepted {
-            return None;
-        }
-        marks.pop_front().map(|mark| mark.finished)
+        self.accepted
     }
 }

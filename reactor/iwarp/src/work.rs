@@ -1,7 +1,5 @@
 //! The send queue: work requests from posting to completion, in order.
 
-use std::collections::VecDeque;
-
 /// The operation of a work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
@@ -108,6 +106,12 @@ impl Operation {
         }
     }
 
+    /// Whether it fills local memory by RDMA Reads.
+    #[inline]
+    pub(crate) const fn is_read(self) -> bool {
+        matches!(self, Self::Read { .. } | Self::ReadMore)
+    }
+
     /// Whether it is counted as one; its bytes count in any case.
     const fn is_counted(self) -> bool {
         !matches!(self, Self::ReadMore)
@@ -118,10 +122,12 @@ impl Operation {
 pub(crate) struct Work<L> {
     pub(crate) token: u64,
     pub(crate) operation: Operation,
-    pub(crate) local: L,
     pub(crate) length: u32,
     signalled: bool,
     result: Option<Result<(), WorkFault>>,
+    /// Stream position behind its last byte, once it is wholly in segments.
+    end: u64,
+    pub(crate) local: L,
 }
 
 /// Names one work request for as long as the queue lives.
@@ -144,38 +150,48 @@ pub(crate) struct WholeRead {
     pub(crate) length: u32,
 }
 
-/// Work requests in the order of posting. The front is the oldest not yet reported; a cursor
-/// parts what has been put into segments from what has not.
+/// Work requests in the order of posting, in a ring: request number `n` is in slot `n & mask`. Slots
+/// are filled and emptied in place, as a request is expensive to move.
 #[derive(Debug)]
 pub(crate) struct WorkQueue<L> {
-    queue: VecDeque<Work<L>>,
-    depth: usize,
-    /// Id of the front.
+    /// Made when first used, in order.
+    slots: Vec<Work<L>>,
+    mask: u64,
+    depth: u64,
+    /// Number of the oldest request not yet reported.
     first: u64,
-    /// Id of the next request to put into segments.
+    /// Number of the oldest one whose bytes may not have been accepted yet.
+    sent: u64,
+    /// Number of the next one to put into segments.
     cursor: u64,
+    /// Number of the next one to be posted.
+    end: u64,
     tallies: [Tally; KINDS],
 }
 
-impl<L> WorkQueue<L> {
+impl<L: Default> WorkQueue<L> {
     pub(crate) fn new(depth: usize) -> Self {
         Self {
-            queue: VecDeque::new(),
-            depth,
+            slots: Vec::new(),
+            mask: depth.next_power_of_two() as u64 - 1,
+            depth: depth as u64,
             first: 0,
+            sent: 0,
             cursor: 0,
+            end: 0,
             tallies: [Tally::default(); KINDS],
         }
     }
 
     /// Takes the memory that the queue needs when it is full.
     pub(crate) fn reserve(&mut self) {
-        self.queue.reserve_exact(self.room());
+        let slots = usize::try_from(self.mask + 1).unwrap_or(usize::MAX);
+        self.slots.reserve_exact(slots - self.slots.len());
     }
 
     #[cfg(test)]
     pub(crate) fn capacity(&self) -> usize {
-        self.queue.capacity()
+        self.slots.capacity()
     }
 
     /// What became of Sends, Writes and Reads.
@@ -183,55 +199,82 @@ impl<L> WorkQueue<L> {
         self.tallies
     }
 
+    #[inline]
     pub(crate) fn room(&self) -> usize {
-        self.depth - self.queue.len()
+        usize::try_from(self.depth - (self.end - self.first)).unwrap_or(0)
     }
 
     /// Whether every request has ended, reported or not.
     pub(crate) fn is_settled(&self) -> bool {
-        self.queue.iter().all(|work| work.result.is_some())
+        (self.first..self.end).all(|number| self.slot(number).result.is_some())
     }
 
-    /// Appends a request; the caller has asked for [`Self::room`]. `length` is `None` where the
-    /// memory is longer than a message can be.
     #[inline]
-    pub(crate) fn push(&mut self, request: Request<L>, length: Option<u32>) {
+    fn slot(&self, number: u64) -> &Work<L> {
+        &self.slots[(number & self.mask) as usize]
+    }
+
+    #[inline]
+    fn slot_mut(&mut self, number: u64) -> &mut Work<L> {
+        &mut self.slots[(number & self.mask) as usize]
+    }
+
+    /// Appends a request without memory, and returns the place for that; the caller has asked for
+    /// [`Self::room`]. `length` is `None` where the memory is longer than a message can be.
+    #[inline(always)] // It is called in one place, and its arguments are as long as its body.
+    pub(crate) fn push(
+        &mut self,
+        token: u64,
+        operation: Operation,
+        length: Option<u32>,
+        signalled: bool,
+    ) -> &mut L {
         debug_assert!(self.room() > 0);
-        let Request {
-            token,
-            operation,
-            local,
-            signalled,
-        } = request;
         self.tallies[operation.kind()].posted += u64::from(operation.is_counted());
-        self.queue.push_back(Work {
-            token,
-            operation,
-            local,
-            length: length.unwrap_or(0),
-            signalled,
-            result: length.is_none().then_some(Err(WorkFault::Length)),
+        let number = self.end;
+        self.end += 1;
+        if (number & self.mask) as usize == self.slots.len() {
+            self.add_slot();
+        }
+        let work = self.slot_mut(number);
+        work.token = token;
+        work.operation = operation;
+        work.length = length.unwrap_or(0);
+        work.signalled = signalled;
+        work.result = length.is_none().then_some(Err(WorkFault::Length));
+        &mut work.local
+    }
+
+    #[cold]
+    fn add_slot(&mut self) {
+        self.slots.push(Work {
+            token: 0,
+            operation: Operation::ReadMore,
+            length: 0,
+            signalled: false,
+            result: None,
+            end: 0,
+            local: L::default(),
         });
     }
 
     /// The next request to put into segments.
+    #[inline]
     pub(crate) fn next(&mut self) -> Option<(WorkId, &Work<L>)> {
-        loop {
-            let index = usize::try_from(self.cursor - self.first).ok()?;
-            if self.queue.get(index)?.result.is_none() {
-                return Some((WorkId(self.cursor), &self.queue[index]));
+        while self.cursor < self.end {
+            if self.slot(self.cursor).result.is_none() {
+                return Some((WorkId(self.cursor), self.slot(self.cursor)));
             }
             self.cursor += 1;
         }
+        None
     }
 
-    /// The request that [`Self::next`] gave is wholly in segments.
-    pub(crate) fn step(&mut self) {
-        self.step_over(1);
-    }
-
-    /// The same for so many requests.
-    pub(crate) fn step_over(&mut self, works: u32) {
+    /// The request that [`Self::next`] gave, and those that continue it, are wholly in segments,
+    /// the last of which ends at `end` of the stream.
+    #[inline]
+    pub(crate) fn step_over(&mut self, works: u32, end: u64) {
+        self.slot_mut(self.cursor).end = end;
         self.cursor += u64::from(works);
     }
 
@@ -253,15 +296,31 @@ impl<L> WorkQueue<L> {
         Some(whole)
     }
 
+    #[inline]
     pub(crate) fn get(&self, id: WorkId) -> Option<&Work<L>> {
-        self.queue
-            .get(usize::try_from(id.0.checked_sub(self.first)?).ok()?)
+        (self.first..self.end)
+            .contains(&id.0)
+            .then(|| self.slot(id.0))
     }
 
-    /// The memory of the request appended last.
-    #[inline]
-    pub(crate) fn last_local(&mut self) -> Option<&mut L> {
-        self.queue.back_mut().map(|work| &mut work.local)
+    /// The network has accepted the stream up to a position: ends the Sends and Writes whose last
+    /// byte is before it.
+    pub(crate) fn accepted(&mut self, position: u64) {
+        while self.sent < self.cursor {
+            let number = self.sent;
+            let work = self.slot_mut(number);
+            let is_read = matches!(work.operation, Operation::Read { .. } | Operation::ReadMore);
+            if !is_read && work.result.is_none() {
+                if work.end > position {
+                    break;
+                }
+                work.result = Some(Ok(()));
+                let (kind, length) = (work.operation.kind(), work.length);
+                self.tallies[kind].complete(length);
+            }
+            self.sent += 1;
+        }
+        self.reap();
     }
 
     /// Ends a request, if it has not ended yet, and drops unsignalled requests that succeeded from
@@ -273,62 +332,67 @@ impl<L> WorkQueue<L> {
 
     /// Ends a request, if it has not ended yet. [`Self::reap`] has to follow.
     pub(crate) fn mark(&mut self, id: WorkId, result: Result<(), WorkFault>) {
-        let index =
-            id.0.checked_sub(self.first)
-                .and_then(|index| usize::try_from(index).ok());
-        if let Some(work) = index.and_then(|index| self.queue.get_mut(index))
-            && work.result.is_none()
-        {
-            work.result = Some(result);
-            if result.is_ok() {
-                let counted = u64::from(work.operation.is_counted());
-                self.tallies[work.operation.kind()].count(counted, work.length);
-            }
+        if self.get(id).is_none_or(|work| work.result.is_some()) {
+            return;
+        }
+        let work = self.slot_mut(id.0);
+        work.result = Some(result);
+        if result.is_ok() {
+            let counted = u64::from(work.operation.is_counted());
+            let (kind, length) = (work.operation.kind(), work.length);
+            self.tallies[kind].count(counted, length);
         }
     }
 
-    /// Drops unsignalled requests that succeeded from the front, in place: moving them out costs
-    /// more than everything else here.
+    /// Drops unsignalled requests that succeeded from the front.
     pub(crate) fn reap(&mut self) {
-        let over = self
-            .queue
-            .iter()
-            .take_while(|work| work.result == Some(Ok(())) && !work.signalled)
-            .count();
-        if over > 0 {
-            self.queue.drain(..over);
-            self.first += over as u64;
-            self.cursor = self.cursor.max(self.first);
+        while self.first < self.end {
+            let work = self.slot_mut(self.first);
+            if work.signalled || work.result != Some(Ok(())) {
+                break;
+            }
+            work.local = L::default();
+            self.step_first();
         }
     }
 
-    fn pop(&mut self) -> Option<Work<L>> {
-        let work = self.queue.pop_front()?;
+    /// The oldest request is reported or dropped.
+    #[inline]
+    fn step_first(&mut self) {
         self.first += 1;
+        self.sent = self.sent.max(self.first);
         self.cursor = self.cursor.max(self.first);
-        Some(work)
     }
 
-    /// Whether [`Self::take_completion`] has something.
+    /// Whether [`Self::completion`] has something.
+    #[inline]
     pub(crate) fn has_completion(&self) -> bool {
-        self.queue.front().is_some_and(|work| work.result.is_some())
+        self.first < self.end && self.slot(self.first).result.is_some()
     }
 
-    /// The oldest request, if it has ended and is to be reported.
-    pub(crate) fn take_completion(&mut self) -> Option<Completion<L>> {
-        let result = self.queue.front()?.result?;
-        let Work { token, local, .. } = self.pop()?;
+    /// The token and result of the oldest request, if it has ended and is to be reported.
+    #[inline]
+    pub(crate) fn completion(&self) -> Option<(u64, Result<(), WorkFault>)> {
+        if self.first == self.end {
+            return None;
+        }
+        let work = self.slot(self.first);
+        Some((work.token, work.result?))
+    }
+
+    /// Ends the request that [`Self::completion`] gave, and passes its memory on.
+    pub(crate) fn take_completed(&mut self, take: impl FnOnce(&mut L)) {
+        let work = self.slot_mut(self.first);
+        take(&mut work.local);
+        work.local = L::default();
+        self.step_first();
         self.reap();
-        Some(Completion {
-            token,
-            result,
-            local,
-        })
     }
 
     /// Ends all that has not ended.
     pub(crate) fn flush(&mut self) {
-        for work in &mut self.queue {
+        for number in self.first..self.end {
+            let work = self.slot_mut(number);
             work.result.get_or_insert(Err(WorkFault::Flushed));
         }
         self.reap();

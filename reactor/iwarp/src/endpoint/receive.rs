@@ -172,7 +172,7 @@ impl<M: Memory> Endpoint<M> {
             self.break_off(Fault::Crc, &[]);
             return Some(frame.len());
         }
-        if self.plain_send(&body[..LENGTH_BYTES + length]) {
+        if self.is_accepted(&body[..LENGTH_BYTES + length]) {
             self.counters.frames_in += 1;
             return Some(frame.len());
         }
@@ -311,10 +311,7 @@ impl<M: Memory> Endpoint<M> {
         let (mut offset, mut length) = (offset, length);
         let target = match admission.sink {
             Sink::Nowhere => return None,
-            Sink::Receive => {
-                let index = self.receives.arrived.len();
-                DirectTarget::Receive(self.receives.posted.get_mut(index)?)
-            }
+            Sink::Receive => DirectTarget::Receive(self.receives.next_mut()?),
             Sink::Exposure(slot) => DirectTarget::Local(self.keys.memory(slot)?),
             Sink::Read => {
                 let sink = self.reads.front()?.sink(&self.works, offset)?;
@@ -340,12 +337,11 @@ impl<M: Memory> Endpoint<M> {
         }
     }
 
-    fn place(&mut self, sink: Sink, offset: usize, bytes: &[u8]) {
+    pub(super) fn place(&mut self, sink: Sink, offset: usize, bytes: &[u8]) {
         match sink {
             Sink::Nowhere => {}
             Sink::Receive => {
-                let index = self.receives.arrived.len();
-                if let Some(receive) = self.receives.posted.get_mut(index) {
+                if let Some(receive) = self.receives.next_mut() {
                     M::fill(receive, offset, bytes);
                 }
             }

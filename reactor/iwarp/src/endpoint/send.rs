@@ -7,12 +7,12 @@ use std::ops::ControlFlow;
 
 use crate::endpoint::{Endpoint, OpenRead, Stop};
 use crate::header::{
-    Model, Opcode, QUEUE_READ, QUEUE_SEND, QUEUE_TERMINATE, READ_REQUEST_BYTES, ReadRequest,
-    Segment, TAGGED_BYTES, Tagged, UNTAGGED_BYTES, Untagged,
+    Opcode, QUEUE_READ, QUEUE_SEND, QUEUE_TERMINATE, READ_REQUEST_BYTES, ReadRequest, TAGGED_BYTES,
+    Tagged, UNTAGGED_BYTES, Untagged,
 };
 use crate::memory::Memory;
 use crate::mpa::RtrKind;
-use crate::outbound::{Finished, Part, Payload, Source, Staging};
+use crate::outbound::{Payload, Piece, Source, Staging};
 use crate::terminate::TERMINATE_BYTES_MAX;
 use crate::work::{Operation, WorkFault, WorkId};
 
@@ -56,6 +56,10 @@ pub(super) struct Sending {
     send_sequence: u32,
     read_sequence: u32,
     closed: bool,
+    /// Stream positions behind the ready-to-receive indication, and the Terminate message, once
+    /// they are staged.
+    indication_end: Option<u64>,
+    terminate_end: Option<u64>,
 }
 
 impl Sending {
@@ -68,6 +72,8 @@ impl Sending {
             send_sequence: 1,
             read_sequence: 1,
             closed: false,
+            indication_end: None,
+            terminate_end: None,
         }
     }
 }
@@ -90,11 +96,31 @@ impl<M: Memory> Endpoint<M> {
 
     /// Stages as many segments as there is work and room for.
     pub fn stage(&mut self) {
-        while self.outbound.has_room()
-            && self.outbound.bytes_left() < STAGED_BYTES_MAX
-            && self.stage_one()
-        {
-            self.counters.frames_out += 1;
+        if self.sending.closed || !self.outbound.has_room() {
+            return;
+        }
+        let Some(parameters) = &self.parameters else {
+            return;
+        };
+        let (ulpdu, gate) = (parameters.ulpdu, &parameters.gate);
+        match self.stop {
+            Some(Stop::Fault(_)) => self.stage_terminate(),
+            Some(Stop::Terminated(_)) => {}
+            None if !gate.is_open() => {
+                if let Some(kind) = gate.to_send()
+                    && self.outbound.bytes_left() == 0
+                {
+                    self.stage_indication(kind);
+                }
+            }
+            None => {
+                while self.outbound.has_room()
+                    && self.outbound.bytes_left() < STAGED_BYTES_MAX
+                    && self.stage_one(ulpdu)
+                {
+                    self.counters.frames_out += 1;
+                }
+            }
         }
     }
 
@@ -106,60 +132,48 @@ impl<M: Memory> Endpoint<M> {
 
     /// Passes the data to send to `take`, in order, until it breaks.
     pub fn gather<'a>(&'a self, mut take: impl FnMut(Chunk<'a, M::Local>) -> ControlFlow<()>) {
-        for part in self.outbound.parts() {
-            let chunk = match part {
-                Part::Bytes { start, length } => Chunk::Bytes(self.outbound.bytes(start, length)),
-                Part::Memory {
-                    source,
+        self.outbound.pieces(|piece| match piece {
+            Piece::Bytes(bytes) => take(Chunk::Bytes(bytes)),
+            Piece::Memory {
+                source,
+                offset,
+                length,
+            } => {
+                let local = match source {
+                    Source::Work(work) => self.works.get(work).map(|work| &work.local),
+                    Source::Exposure(slot) => self.keys.memory(slot),
+                };
+                let Some(local) = local else {
+                    return ControlFlow::Break(());
+                };
+                take(Chunk::Memory {
+                    local,
                     offset,
                     length,
-                } => {
-                    let local = match source {
-                        Source::Work(work) => self.works.get(work).map(|work| &work.local),
-                        Source::Exposure(slot) => self.keys.memory(slot),
-                    };
-                    let Some(local) = local else { return };
-                    Chunk::Memory {
-                        local,
-                        offset,
-                        length,
-                    }
-                }
-            };
-            if take(chunk).is_break() {
-                return;
+                })
             }
-        }
+        });
     }
 
     /// The first `count` bytes of what [`Self::gather`] showed were accepted by the network.
     pub fn accepted(&mut self, count: usize) {
-        self.outbound.accept(count);
-        let mut works_ended = false;
-        while let Some(finished) = self.outbound.finished() {
-            match finished {
-                Finished::Work(work) => {
-                    self.works.mark(work, Ok(()));
-                    works_ended = true;
-                }
-                Finished::Response => {
-                    self.sending.responses_staged -= 1;
-                    let response = self.responses.pop_front();
-                    if let Some(slot) = response.and_then(|response| response.source) {
-                        self.keys.close_read(slot);
-                    }
-                }
-                Finished::Indication => {
-                    if let Some(parameters) = &mut self.parameters {
-                        parameters.gate.indication_sent();
-                    }
-                }
-                Finished::Terminate => self.terminate_sent = true,
+        let position = self.outbound.accept(count);
+        self.works.accepted(position);
+        while self.sending.responses_staged > 0
+            && let Some(response) = self.responses.pop_front_if(|front| front.end <= position)
+        {
+            self.sending.responses_staged -= 1;
+            if let Some(slot) = response.source {
+                self.keys.close_read(slot);
             }
         }
-        if works_ended {
-            self.works.reap();
+        let is_accepted = |end: &mut Option<u64>| end.take_if(|end| *end <= position).is_some();
+        if is_accepted(&mut self.sending.indication_end)
+            && let Some(parameters) = &mut self.parameters
+        {
+            parameters.gate.indication_sent();
         }
+        self.terminate_sent |= is_accepted(&mut self.sending.terminate_end);
     }
 
     fn has_something(&mut self) -> bool {
@@ -178,34 +192,21 @@ impl<M: Memory> Endpoint<M> {
         self.sending.current != Current::Nothing || self.choose() != Current::Nothing
     }
 
-    fn stage_one(&mut self) -> bool {
-        match self.stop {
-            _ if self.sending.closed => return false,
-            Some(Stop::Fault(_)) => return self.stage_terminate(),
-            Some(Stop::Terminated(_)) => return false,
-            None => {}
+    #[inline]
+    fn stage_one(&mut self, ulpdu: usize) -> bool {
+        let mut current = self.sending.current;
+        if current == Current::Nothing {
+            current = self.choose();
+            self.sending.current = current;
         }
-        let Some(parameters) = &self.parameters else {
-            return false;
-        };
-        if !parameters.gate.is_open() {
-            let indication = parameters.gate.to_send();
-            let due = indication.filter(|_| self.outbound.bytes_left() == 0);
-            if let Some(kind) = due {
-                self.stage_indication(kind);
-            }
-            return due.is_some();
-        }
-        if self.sending.current == Current::Nothing {
-            self.sending.current = self.choose();
-        }
-        match self.sending.current {
+        match current {
             Current::Nothing => false,
-            Current::Work => self.stage_work(),
-            Current::Response => self.stage_response(),
+            Current::Work => self.stage_work(ulpdu),
+            Current::Response => self.stage_response(ulpdu),
         }
     }
 
+    #[inline]
     fn choose(&mut self) -> Current {
         let response = self.responses.len() > self.sending.responses_staged;
         if response && self.sending.responses_in_row < RESPONSES_IN_ROW_MAX {
@@ -221,39 +222,56 @@ impl<M: Memory> Endpoint<M> {
         }
     }
 
-    /// Whether the next work request may go. Reads beyond the outbound depth wait, and all behind
-    /// them; where there are to be no Reads at all, they end at once (RFC 6581 section 9.1).
+    /// Whether the next work request may go.
+    #[inline]
     fn work_is_ready(&mut self) -> bool {
+        match self.works.next() {
+            Some((_, work)) if !work.operation.is_read() => true,
+            Some(_) => self.read_is_ready(),
+            None => false,
+        }
+    }
+
+    /// The same for a Read in front. Reads beyond the outbound depth wait, and all behind them;
+    /// where there are to be no Reads at all, they end at once (RFC 6581 section 9.1).
+    fn read_is_ready(&mut self) -> bool {
         while let Some((id, work)) = self.works.next() {
             let operation = work.operation;
-            if let Operation::Send { .. } | Operation::Write { .. } = operation {
+            if !operation.is_read() {
                 return true;
             }
             let allowed = self.parameters.as_ref().map_or(0, |parameters| {
                 usize::from(parameters.ord.min(self.reads_most))
             });
             let fault = match operation {
-                Operation::Read { .. } | Operation::ReadMore if allowed == 0 => WorkFault::NoReads,
+                _ if allowed == 0 => WorkFault::NoReads,
                 Operation::Read { .. } if self.reads.len() >= allowed => return false,
                 Operation::Read { .. } if self.works.whole_read(id).is_some() => return true,
                 _ => WorkFault::Length,
             };
-            self.works.step();
+            self.works.step_over(1, 0);
             self.works.finish(id, Err(fault));
         }
         false
     }
 
-    fn stage_work(&mut self) -> bool {
-        let most = self
-            .parameters
-            .as_ref()
-            .map_or(0, |parameters| parameters.ulpdu);
+    fn stage_work(&mut self, ulpdu: usize) -> bool {
         let progress = self.sending.progress;
         let Some((id, work)) = self.works.next() else {
             return false;
         };
-        let (opcode, model, room) = match work.operation {
+        let part = |header: usize| {
+            let left = work.length - progress;
+            let length = left.min(u32::try_from(ulpdu - header).unwrap_or(u32::MAX));
+            let payload = (length > 0).then_some(Payload {
+                source: Source::Work(id),
+                local: &work.local,
+                offset: progress as usize,
+                length: length as usize,
+            });
+            (length, length == left, payload)
+        };
+        let (length, last) = match work.operation {
             Operation::Send {
                 invalidate,
                 solicited,
@@ -270,15 +288,18 @@ impl<M: Memory> Endpoint<M> {
                     sequence: self.sending.send_sequence,
                     offset: progress,
                 };
-                (opcode, Model::Untagged(untagged), most - UNTAGGED_BYTES)
+                let (length, last, payload) = part(UNTAGGED_BYTES);
+                let header = untagged.encode(opcode, last);
+                self.outbound.fpdu::<M>(&header, payload);
+                self.sending.send_sequence = untagged.sequence.wrapping_add(u32::from(last));
+                (length, last)
             }
             Operation::Write { key, offset } => {
                 let offset = offset.wrapping_add(u64::from(progress));
-                (
-                    Opcode::Write,
-                    Model::Tagged(Tagged { key, offset }),
-                    most - TAGGED_BYTES,
-                )
+                let (length, last, payload) = part(TAGGED_BYTES);
+                let header = Tagged { key, offset }.encode(Opcode::Write, last);
+                self.outbound.fpdu::<M>(&header, payload);
+                (length, last)
             }
             Operation::Read { key, offset, sink } => {
                 let Some(whole) = self.works.whole_read(id) else {
@@ -291,68 +312,35 @@ impl<M: Memory> Endpoint<M> {
                     source_key: key,
                     source_offset: offset,
                 };
-                self.works.step_over(whole.works);
-                self.stage_read_request(&request, Some((id, whole.works)), None);
+                self.works.step_over(whole.works, 0);
+                self.stage_read_request(&request, Some((id, whole.works)));
                 self.message_ends();
                 return true;
             }
             // The Read before it has passed it, or it has failed.
             Operation::ReadMore => return false,
         };
-        let left = work.length - progress;
-        let length = left.min(u32::try_from(room).unwrap_or(u32::MAX));
-        let last = length == left;
-        let mut header = [0; UNTAGGED_BYTES];
-        let header_length = Segment {
-            last,
-            opcode,
-            model,
-        }
-        .encode(&mut header);
-        let payload = (length > 0).then_some(Payload {
-            source: Source::Work(id),
-            local: &work.local,
-            offset: progress as usize,
-            length: length as usize,
-        });
-        let finished = last.then_some(Finished::Work(id));
-        self.outbound
-            .fpdu::<M>(&header[..header_length], payload, finished);
-        self.sending.progress += length;
+        self.sending.progress = progress + length;
         if last {
-            self.works.step();
-            if opcode != Opcode::Write {
-                self.sending.send_sequence = self.sending.send_sequence.wrapping_add(1);
-            }
+            self.works.step_over(1, self.outbound.staged());
             self.message_ends();
         }
         true
     }
 
-    fn stage_response(&mut self) -> bool {
-        let most = self
-            .parameters
-            .as_ref()
-            .map_or(0, |parameters| parameters.ulpdu);
+    fn stage_response(&mut self, ulpdu: usize) -> bool {
         let progress = self.sending.progress;
-        let Some(response) = self.responses.get(self.sending.responses_staged) else {
+        let Some(response) = self.responses.get_mut(self.sending.responses_staged) else {
             return false;
         };
         let left = response.length - progress;
-        let length = left.min(u32::try_from(most - TAGGED_BYTES).unwrap_or(u32::MAX));
+        let length = left.min(u32::try_from(ulpdu - TAGGED_BYTES).unwrap_or(u32::MAX));
         let last = length == left;
-        let offset = response.sink_offset.wrapping_add(u64::from(progress));
-        let model = Model::Tagged(Tagged {
+        let tagged = Tagged {
             key: response.sink,
-            offset,
-        });
-        let mut header = [0; TAGGED_BYTES];
-        Segment {
-            last,
-            opcode: Opcode::ReadResponse,
-            model,
-        }
-        .encode(&mut header);
+            offset: response.sink_offset.wrapping_add(u64::from(progress)),
+        };
+        let header = tagged.encode(Opcode::ReadResponse, last);
         let payload = response.source.and_then(|slot| {
             Some(Payload {
                 source: Source::Exposure(slot),
@@ -361,10 +349,10 @@ impl<M: Memory> Endpoint<M> {
                 length: length as usize,
             })
         });
-        self.outbound
-            .fpdu::<M>(&header, payload, last.then_some(Finished::Response));
+        self.outbound.fpdu::<M>(&header, payload);
         self.sending.progress += length;
         if last {
+            response.end = self.outbound.staged();
             self.sending.responses_staged += 1;
             self.message_ends();
         }
@@ -381,12 +369,7 @@ impl<M: Memory> Endpoint<M> {
         self.sending.progress = 0;
     }
 
-    fn stage_read_request(
-        &mut self,
-        request: &ReadRequest,
-        work: Option<(WorkId, u32)>,
-        finished: Option<Finished>,
-    ) {
+    fn stage_read_request(&mut self, request: &ReadRequest, work: Option<(WorkId, u32)>) {
         let sequence = self.sending.read_sequence;
         self.sending.read_sequence = sequence.wrapping_add(1);
         let untagged = Untagged {
@@ -395,14 +378,10 @@ impl<M: Memory> Endpoint<M> {
             sequence,
             offset: 0,
         };
-        let segment = Segment {
-            last: true,
-            opcode: Opcode::ReadRequest,
-            model: Model::Untagged(untagged),
-        };
         let mut header = [0; UNTAGGED_BYTES + READ_REQUEST_BYTES];
-        let length = segment.encode(&mut header);
-        header[length..].copy_from_slice(&request.encode());
+        let (ddp, rdmap) = header.split_at_mut(UNTAGGED_BYTES);
+        ddp.copy_from_slice(&untagged.encode(Opcode::ReadRequest, true));
+        rdmap.copy_from_slice(&request.encode());
         self.reads.push_back(OpenRead {
             work: work.map(|(first, _)| first),
             works: work.map_or(0, |(_, works)| works),
@@ -412,13 +391,12 @@ impl<M: Memory> Endpoint<M> {
             current: 0,
             current_start: 0,
         });
-        self.outbound.fpdu::<M>(&header, None, finished);
+        self.outbound.fpdu::<M>(&header, None);
     }
 
     /// The ready-to-receive indication (RFC 6581 section 9.2): a message of no bytes.
     fn stage_indication(&mut self, kind: RtrKind) {
-        let finished = Some(Finished::Indication);
-        let (opcode, model) = match kind {
+        match kind {
             RtrKind::Send => {
                 let sequence = self.sending.send_sequence;
                 self.sending.send_sequence = sequence.wrapping_add(1);
@@ -428,9 +406,13 @@ impl<M: Memory> Endpoint<M> {
                     sequence,
                     offset: 0,
                 };
-                (Opcode::Send, Model::Untagged(untagged))
+                let header = untagged.encode(Opcode::Send, true);
+                self.outbound.fpdu::<M>(&header, None);
             }
-            RtrKind::Write => (Opcode::Write, Model::Tagged(Tagged { key: 0, offset: 0 })),
+            RtrKind::Write => {
+                let header = Tagged { key: 0, offset: 0 }.encode(Opcode::Write, true);
+                self.outbound.fpdu::<M>(&header, None);
+            }
             RtrKind::Read => {
                 let request = ReadRequest {
                     sink_key: 0,
@@ -439,24 +421,17 @@ impl<M: Memory> Endpoint<M> {
                     source_key: 0,
                     source_offset: 0,
                 };
-                self.stage_read_request(&request, None, finished);
-                return;
+                self.stage_read_request(&request, None);
             }
-        };
-        let mut header = [0; UNTAGGED_BYTES];
-        let length = Segment {
-            last: true,
-            opcode,
-            model,
         }
-        .encode(&mut header);
-        self.outbound.fpdu::<M>(&header[..length], None, finished);
+        self.counters.frames_out += 1;
+        self.sending.indication_end = Some(self.outbound.staged());
     }
 
     /// The last FPDU of all (RFC 5040 section 5.4).
-    fn stage_terminate(&mut self) -> bool {
+    fn stage_terminate(&mut self) {
         let Some(terminate) = self.terminate.take() else {
-            return false;
+            return;
         };
         self.sending.closed = true;
         let untagged = Untagged {
@@ -465,17 +440,12 @@ impl<M: Memory> Endpoint<M> {
             sequence: 1,
             offset: 0,
         };
-        let segment = Segment {
-            last: true,
-            opcode: Opcode::Terminate,
-            model: Model::Untagged(untagged),
-        };
         let mut header = [0; UNTAGGED_BYTES + TERMINATE_BYTES_MAX];
-        let ddp = segment.encode(&mut header);
-        let end = ddp + terminate.as_bytes().len();
-        header[ddp..end].copy_from_slice(terminate.as_bytes());
-        self.outbound
-            .fpdu::<M>(&header[..end], None, Some(Finished::Terminate));
-        true
+        let end = UNTAGGED_BYTES + terminate.as_bytes().len();
+        header[..UNTAGGED_BYTES].copy_from_slice(&untagged.encode(Opcode::Terminate, true));
+        header[UNTAGGED_BYTES..end].copy_from_slice(terminate.as_bytes());
+        self.outbound.fpdu::<M>(&header[..end], None);
+        self.counters.frames_out += 1;
+        self.sending.terminate_end = Some(self.outbound.staged());
     }
 }

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use millrace_iwarp::{Chunk, Direct, DirectTarget, Memory};
 
 /// A part of a shared vector.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Range {
     bytes: Rc<RefCell<Vec<u8>>>,
     start: usize,

@@ -17,7 +17,8 @@ use super::shared::IwarpShared;
 use super::socket;
 use crate::fabric::service::ServiceAccount;
 use crate::fabric::{
-    Ended, Event, Key, ListenerId, QueuePairId, QueuePairLimits, ReadDepths, Terminate, WorkError,
+    Ended, Event, Key, ListenerId, QueuePairId, QueuePairLimits, ReadDepths, Slices, Terminate,
+    WorkError,
 };
 
 /// The state of a connection.
@@ -260,46 +261,60 @@ impl IwarpConnection {
     ) -> bool {
         let queue_pair = self.id;
         let end = events.capacity().min(events.len().saturating_add(most));
-        while events.len() < end {
-            if let Some(event) = self.announcements.pop_front() {
-                events.push(event);
-            } else if let Some(completion) = self.endpoint.take_completion() {
-                let result = completion.result.map_err(work_error);
-                if let Err(error) = result {
-                    counters.fabric.count_failure(error);
-                }
-                events.push(Event::Completed {
-                    queue_pair,
-                    token: completion.token,
-                    result,
-                    local: completion.local,
-                });
-            } else if let Some(delivery) = self.endpoint.take_delivery() {
-                events.push(Event::Received {
-                    queue_pair,
-                    buffer: delivery.receive,
-                    length: delivery.length,
-                    invalidated: delivery.invalidated.map(Key),
-                });
-            } else if let Some((key, local)) = self.endpoint.take_revoked() {
-                events.push(Event::Revoked {
-                    queue_pair,
-                    key: Key(key),
-                    local,
-                });
-            } else if let IwarpPhase::Ended(reason) = &self.phase {
+        while events.len() < end
+            && let Some(event) = self.announcements.pop_front()
+        {
+            events.push(event);
+        }
+        while events.len() < end
+            && let Some((token, result)) = self.endpoint.completion()
+        {
+            let result = result.map_err(work_error);
+            if let Err(error) = result {
+                counters.fabric.count_failure(error);
+            }
+            // Its memory is moved in place, as a list of slices is expensive to move.
+            events.push(Event::Completed {
+                queue_pair,
+                token,
+                result,
+                local: Slices::new(),
+            });
+            if let Some(Event::Completed { local, .. }) = events.last_mut() {
+                self.endpoint.take_completed(local);
+            }
+        }
+        while events.len() < end
+            && let Some(delivery) = self.endpoint.take_delivery()
+        {
+            events.push(Event::Received {
+                queue_pair,
+                buffer: delivery.receive,
+                length: delivery.length,
+                invalidated: delivery.invalidated.map(Key),
+            });
+        }
+        while events.len() < end
+            && let Some((key, local)) = self.endpoint.take_revoked()
+        {
+            events.push(Event::Revoked {
+                queue_pair,
+                key: Key(key),
+                local,
+            });
+        }
+        match &self.phase {
+            IwarpPhase::Ended(reason) if events.len() < end => {
                 if self.is_known {
                     events.push(Event::Disconnected {
                         queue_pair,
                         reason: reason.clone(),
                     });
                 }
-                return true;
-            } else {
-                return false;
+                true
             }
+            _ => false,
         }
-        false
     }
 
     /// Adds the stream's new counts to the provider's.

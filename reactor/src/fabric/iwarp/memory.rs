@@ -38,10 +38,15 @@ impl Memory for Registered {
     type Local = Slices;
     type Receive = Buffer;
 
+    #[inline]
     fn length(local: &Slices) -> usize {
-        local.iter().map(Slice::len).sum()
+        match &local[..] {
+            [slice] => slice.len(),
+            slices => slices.iter().map(Slice::len).sum(),
+        }
     }
 
+    #[inline(always)] // One slice, the common case, is then moved once.
     fn hand_over(from: &mut Slices, to: &mut Slices) {
         // One slice, the common case, is moved directly: a drain costs several times as much.
         if from.len() > 1 {
@@ -52,6 +57,10 @@ impl Memory for Registered {
     }
 
     fn place(local: &Slices, offset: usize, bytes: &[u8]) {
+        if let [slice] = &local[..] {
+            slice.copy_from(offset, bytes);
+            return;
+        }
         let mut rest = bytes;
         for (slice, begin, count) in pieces(local, offset, bytes.len()) {
             let (now, later) = rest.split_at(count);
@@ -92,6 +101,9 @@ pub(super) fn gather<'a>(
     offset: usize,
     length: usize,
 ) -> bool {
+    if let [slice] = &local[..] {
+        return write.add_slice(slice, offset..offset + length);
+    }
     pieces(local, offset, length)
         .all(|(slice, begin, count)| write.add_slice(slice, begin..begin + count))
 }
@@ -148,17 +160,24 @@ impl<'a> Scatter<'a> {
         self.bytes += length;
     }
 
-    /// Fills the ranges in order with received bytes; 0 is the end of the stream.
+    /// Fills the ranges in order with received bytes; 0 is the end of the stream. One range is
+    /// received without a message header, which the kernel does sooner.
     pub(super) fn receive(&mut self, socket: BorrowedFd<'_>) -> io::Result<usize> {
-        // SAFETY: a message header of zeros is a valid one without address and control data.
-        let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
-        message.msg_iov = self.vectors.as_mut_ptr();
-        message.msg_iovlen = self.vectors.len() as _;
-        // SAFETY: every entry is a range of `'a`: plain bytes borrowed exclusively for it, or a
-        // range within a slice borrowed for it, which keeps its mapping alive and to whose bytes
-        // there are no references. The kernel has finished when the call returns.
-        let received =
-            unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, libc::MSG_DONTWAIT) };
+        let (socket, flags) = (socket.as_raw_fd(), libc::MSG_DONTWAIT);
+        let received = if let [one] = &self.vectors[..] {
+            // SAFETY: the entry is a range of `'a` as those below are, and the kernel does the same
+            // with it.
+            unsafe { libc::recv(socket, one.iov_base, one.iov_len, flags) }
+        } else {
+            // SAFETY: a message header of zeros is a valid one without address and control data.
+            let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+            message.msg_iov = self.vectors.as_mut_ptr();
+            message.msg_iovlen = self.vectors.len() as _;
+            // SAFETY: every entry is a range of `'a`: plain bytes borrowed exclusively for it, or a
+            // range within a slice borrowed for it, which keeps its mapping alive and to whose
+            // bytes there are no references. The kernel has finished when the call returns.
+            unsafe { libc::recvmsg(socket, &raw mut message, flags) }
+        };
         usize::try_from(received).map_err(|_| io::Error::last_os_error())
     }
 }
