@@ -60,7 +60,8 @@ impl StoreTimes {
     }
 
     /// An operation of this class on a store begins; it ends when what is returned is dropped.
-    pub fn begin<'a, S>(&'a self, class: StoreClass, store: &'a S) -> Timed<'a, S> {
+    #[inline]
+    pub fn begin<S>(&self, class: StoreClass, store: S) -> Timed<'_, S> {
         let times = &self.classes[class as usize];
         let sampled = times.operations.get().is_multiple_of(SAMPLED);
         times.operations.increment();
@@ -74,7 +75,7 @@ impl StoreTimes {
 /// A store while it is used for one operation.
 #[derive(Debug)]
 pub struct Timed<'a, S> {
-    store: &'a S,
+    store: S,
     sample: Option<(&'a Histogram, Instant)>,
 }
 
@@ -82,7 +83,7 @@ impl<S> Deref for Timed<'_, S> {
     type Target = S;
 
     fn deref(&self) -> &S {
-        self.store
+        &self.store
     }
 }
 

@@ -3,6 +3,7 @@
 //! A table is an immutable snapshot. A change of the configuration builds a new one on each
 //! reactor; requests that already run finish with the one they began with.
 
+use std::borrow::Cow;
 use std::cell::OnceCell;
 use std::collections::HashMap;
 use std::hash::Hasher;
@@ -97,7 +98,19 @@ impl Rules {
 
     /// Who a caller is to the store: `None` came without credentials.
     #[must_use]
-    pub fn squash(&self, caller: Option<&Caller>) -> Caller {
+    #[inline]
+    pub fn squash<'c>(&self, caller: Option<&'c Caller>) -> Cow<'c, Caller> {
+        let is_root = |caller: &Caller| caller.uid == 0 || caller.in_group(0);
+        match caller {
+            Some(caller) if self.squash == Squash::None => Cow::Borrowed(caller),
+            Some(caller) if self.squash == Squash::Root && !is_root(caller) => {
+                Cow::Borrowed(caller)
+            }
+            _ => Cow::Owned(self.squashed(caller)),
+        }
+    }
+
+    fn squashed(&self, caller: Option<&Caller>) -> Caller {
         let anonymous = || Caller {
             uid: self.anonymous_uid,
             gid: self.anonymous_gid,

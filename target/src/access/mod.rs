@@ -7,6 +7,7 @@
 pub mod exports;
 pub mod handle;
 
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::net::IpAddr;
 
@@ -93,7 +94,7 @@ pub(crate) struct ExportedObject<'c, S> {
     pub export: &'c Export<S>,
     pub handle: Handle,
     /// The caller, as the export's rules leave it.
-    pub caller: Caller,
+    pub caller: Cow<'c, Caller>,
     /// The view of the export's store for the call's client, if the store distinguishes clients.
     view: Option<S>,
     pub key: &'c HandleKey,

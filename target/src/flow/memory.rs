@@ -2,10 +2,11 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use millrace_mempool::MemoryWait;
+use millrace_mempool::{Charging, MemoryAccount, MemoryWait};
 use millrace_reactor::Sleep;
 
 use super::{Cause, Flow};
@@ -32,6 +33,12 @@ struct WaitForMemory {
 }
 
 impl Flow {
+    /// Charges what is taken to an account while the guard lives, for calls that do not wait.
+    pub fn charging(&self, account: &Rc<MemoryAccount>) -> Charging<'_> {
+        self.recount();
+        self.pool().charging(account, false)
+    }
+
     /// Serves a call of a connection, charged to its client.
     pub fn charged<'a, F: Future>(
         &'a self,

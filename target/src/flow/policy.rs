@@ -100,10 +100,32 @@ pub enum ReplyDecision {
     Withhold,
 }
 
+impl Inputs {
+    /// Whether nothing bounds a grant of `limit` credits, as for most replies.
+    #[inline]
+    fn is_unbounded(&self, limit: u32) -> bool {
+        let pressure = &self.pressure;
+        self.window.is_none()
+            && self.exposures == 0
+            && self.ceiling >= limit
+            && self.share > limit.saturating_add(SPARE_RECEIVES)
+            && pressure.waiters == 0
+            && pressure.free >= pressure.total / SHORT_PART
+    }
+}
+
 /// Decides on a reply.
 #[must_use]
+#[inline]
 pub fn decide(inputs: &Inputs) -> ReplyDecision {
     let limit = inputs.wish.min(inputs.most).max(1);
+    if inputs.is_unbounded(limit) {
+        return ReplyDecision::Reply(Grant {
+            credits: limit,
+            ceiling: u32::MAX,
+            cause: None,
+        });
+    }
     let bounds = [
         (inputs.share.saturating_sub(SPARE_RECEIVES), Cause::Share),
         inputs.window.unwrap_or((u32::MAX, Cause::ClientLimit)),

@@ -1,24 +1,34 @@
 //! GETATTR, SETATTR and ACCESS (RFC 1813 sections 3.3.1, 3.3.2 and 3.3.4).
 
-use millrace_store::{AccessMask, Store, StoreError};
+use millrace_store::{AccessMask, Attributes, Store, StoreError};
 use millrace_wire::nfs3::{
     AccessArguments, AccessOk, AccessResults, Failure, GetattrResults, SetattrArguments,
     SetattrResults, access as rights,
 };
 
-use super::context::Context;
-use super::context::bare;
+use super::context::{Context, Object, bare};
 use super::convert::{set_attributes, time_from};
 use super::interrupted_call;
 use crate::store_times::StoreClass;
 
 pub(super) async fn getattr<S: Store>(context: &Context<'_, S>) -> GetattrResults {
     let object = context.subject().map_err(bare)?;
-    match object
-        .store(StoreClass::Metadata)
-        .attributes(object.handle)
-        .await
-    {
+    let store = object.store(StoreClass::Metadata);
+    getattr_results(object, store.attributes(object.handle).await)
+}
+
+pub(super) fn getattr_at_once<S: Store>(context: &Context<'_, S>) -> Option<GetattrResults> {
+    let object = context.subject().ok()?;
+    let store = object.immediate(StoreClass::Metadata)?;
+    Some(getattr_results(object, store.attributes(object.handle)))
+}
+
+#[inline]
+fn getattr_results<S: Store>(
+    object: &Object<'_, S>,
+    found: Result<Attributes, StoreError>,
+) -> GetattrResults {
+    match found {
         Ok(attributes) => Ok(object.attributes(&attributes)),
         Err(error) => Err(Failure {
             status: object.status(error),
@@ -51,19 +61,41 @@ pub(super) async fn access<S: Store>(
     arguments: &AccessArguments,
 ) -> AccessResults {
     let object = context.subject().map_err(bare)?;
+    let wanted = wanted(object, arguments);
+    let store = object.store(StoreClass::Metadata);
+    match store.access(&object.caller, object.handle, wanted).await {
+        Ok(found) => Ok(access_results(object, wanted, found)),
+        Err(error) => object.failure(error).await,
+    }
+}
+
+pub(super) fn access_at_once<S: Store>(
+    context: &Context<'_, S>,
+    arguments: &AccessArguments,
+) -> Option<AccessResults> {
+    let object = context.subject().ok()?;
+    let wanted = wanted(object, arguments);
+    let store = object.immediate(StoreClass::Metadata)?;
+    let found = store.access(&object.caller, object.handle, wanted).ok()?;
+    Some(Ok(access_results(object, wanted, found)))
+}
+
+/// The rights that are asked about and may be granted in an export.
+fn wanted<S>(object: &Object<'_, S>, arguments: &AccessArguments) -> AccessMask {
     let mut wanted = arguments.access & rights::ALL;
     if object.export.rules.read_only {
         wanted &= !(rights::MODIFY | rights::EXTEND | rights::DELETE);
     }
-    match object
-        .store(StoreClass::Metadata)
-        .access(&object.caller, object.handle, AccessMask(wanted))
-        .await
-    {
-        Ok((granted, attributes)) => Ok(AccessOk {
-            attributes: Some(object.attributes(&attributes)),
-            access: granted.0 & wanted,
-        }),
-        Err(error) => object.failure(error).await,
+    AccessMask(wanted)
+}
+
+fn access_results<S: Store>(
+    object: &Object<'_, S>,
+    wanted: AccessMask,
+    (granted, attributes): (AccessMask, Attributes),
+) -> AccessOk {
+    AccessOk {
+        attributes: Some(object.attributes(&attributes)),
+        access: granted.0 & wanted.0,
     }
 }

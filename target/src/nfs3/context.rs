@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::ops::Deref;
 
-use millrace_store::{Attributes, Consistency, Handle, Modified, Store, StoreError};
+use millrace_store::{Attributes, Consistency, Handle, Immediate, Modified, Store, StoreError};
 use millrace_wire::nfs3::{
     Failure, FileAttributes, FileHandle, PostAttributes, Procedure, Status, WeakCacheData,
 };
@@ -129,8 +129,15 @@ impl<S: Store> Object<'_, S> {
     }
 
     /// The store, for one operation of this class.
-    pub fn store(&self, class: StoreClass) -> Timed<'_, S> {
+    pub fn store(&self, class: StoreClass) -> Timed<'_, &S> {
         self.times.begin(class, self.view())
+    }
+
+    /// The same, if it carries out operations at once.
+    #[inline]
+    pub fn immediate(&self, class: StoreClass) -> Option<Timed<'_, Immediate<'_>>> {
+        let store = self.view().immediate()?;
+        Some(self.times.begin(class, store))
     }
 
     /// A handle for another object of the same store.

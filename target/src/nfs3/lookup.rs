@@ -1,13 +1,14 @@
 //! LOOKUP and READLINK (RFC 1813 sections 3.3.3 and 3.3.5).
 
 use millrace_mempool::Class;
-use millrace_store::Store;
+use millrace_store::{Attributes, Handle, Store};
 use millrace_wire::nfs3::{
-    EntryArguments, Failure, LookupOk, LookupResults, ReadlinkOk, ReadlinkResults, Status,
+    EntryArguments, Failure, LookupOk, LookupResults, PostAttributes, ReadlinkOk, ReadlinkResults,
+    Status,
 };
 use millrace_wire::xdr::Bulk;
 
-use super::context::{Context, bare};
+use super::context::{Context, Object, bare};
 use crate::call::Reply;
 use crate::store_times::StoreClass;
 
@@ -16,17 +17,37 @@ pub(super) async fn lookup<S: Store>(
     arguments: &EntryArguments<'_>,
 ) -> LookupResults {
     let directory = context.subject().map_err(bare)?;
-    match directory
-        .store(StoreClass::Metadata)
+    let store = directory.store(StoreClass::Metadata);
+    match store
         .lookup(&directory.caller, directory.handle, arguments.name)
         .await
     {
-        Ok((handle, attributes)) => Ok(LookupOk {
-            object: directory.seal(handle),
-            attributes: Some(directory.attributes(&attributes)),
-            directory: directory.post().await,
-        }),
+        Ok(found) => Ok(lookup_results(directory, found, directory.post().await)),
         Err(error) => directory.failure(error).await,
+    }
+}
+
+pub(super) fn lookup_at_once<S: Store>(
+    context: &Context<'_, S>,
+    arguments: &EntryArguments<'_>,
+) -> Option<LookupResults> {
+    let directory = context.subject().ok()?;
+    let store = directory.immediate(StoreClass::Metadata)?;
+    let found = store.lookup(&directory.caller, directory.handle, arguments.name);
+    let post = store.attributes(directory.handle).ok();
+    let post = post.map(|now| directory.attributes(&now));
+    Some(Ok(lookup_results(directory, found.ok()?, post)))
+}
+
+fn lookup_results<S: Store>(
+    directory: &Object<'_, S>,
+    (handle, attributes): (Handle, Attributes),
+    post: PostAttributes,
+) -> LookupOk {
+    LookupOk {
+        object: directory.seal(handle),
+        attributes: Some(directory.attributes(&attributes)),
+        directory: post,
     }
 }
 

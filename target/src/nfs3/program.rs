@@ -16,8 +16,8 @@ use super::{
     attributes, create, delegations, directory, lookup, read, remove, rules, system, write,
 };
 use crate::access::{Access, ServedExports};
-use crate::call::{Answer, Bulk, Reply};
-use crate::exports::Export;
+use crate::call::{Answer, Bulk, NoBulk, Reply};
+use crate::exports::{Export, Exports};
 use crate::rpc::CallSubject;
 use crate::rpc::program::{Program, ProgramAnswer, ProgramCall, ProgramInfo, Unserved};
 use crate::state::DelegationGate;
@@ -115,6 +115,53 @@ impl<S: Store> Nfs3<S> {
         }
     }
 
+    /// Executes a call that was admitted, if it has to wait for nothing and succeeds.
+    #[inline]
+    fn execute_at_once(
+        &self,
+        context: &Context<'_, S>,
+        arguments: &Arguments<'_>,
+        call: &ProgramCall<'_, NoBulk>,
+        reply: &mut Reply,
+    ) -> Option<ProgramAnswer> {
+        macro_rules! answered {
+            ($results:expr) => {{
+                let results = $results?;
+                self.answer(call, reply, &results)
+            }};
+        }
+        Some(match arguments {
+            Arguments::Getattr(_) => answered!(attributes::getattr_at_once(context)),
+            Arguments::Lookup(entry) => answered!(lookup::lookup_at_once(context, entry)),
+            Arguments::Access(access) => answered!(attributes::access_at_once(context, access)),
+            Arguments::Read(read) => answered!(read::read_at_once(context, read, reply)),
+            Arguments::Write(write) => answered!(write::write_at_once(context, write, reply)),
+            _ => return None,
+        })
+    }
+
+    /// A call's view of the exports.
+    fn access<'c, B>(&'c self, exports: &'c Exports<S>, call: &ProgramCall<'c, B>) -> Access<'c, S>
+    where
+        B: Bulk,
+    {
+        Access {
+            served: &self.exports,
+            exports,
+            client: call.client(),
+            credential: call.credential,
+        }
+    }
+
+    /// Counts a call for its export.
+    fn ended(&self, context: &Context<'_, S>, done: &mut ProgramAnswer, reply: &Reply) {
+        done.turned_away = context.turned_away.get();
+        if let Some(counters) = context.export.and_then(|export| export.counters.get()) {
+            let moved = reply.account;
+            counters.record(done.success, moved.read, moved.written);
+        }
+    }
+
     /// Encodes results, and counts their status.
     fn answer<T, F, B: Bulk>(
         &self,
@@ -170,12 +217,7 @@ impl<S: Store> Program for Nfs3<S> {
             Err(unserved) => return Err(unserved.clone()),
         };
         let exports = self.exports.table();
-        let access = Access {
-            served: &self.exports,
-            exports: &exports,
-            client: call.client(),
-            credential: call.credential,
-        };
+        let access = self.access(&exports, call);
         let times = &self.counters.store;
         let mut context = Context::new(procedure, access, times, arguments.handle());
         if !call.is_admitted_at_once() {
@@ -195,11 +237,30 @@ impl<S: Store> Program for Nfs3<S> {
             context.subject = Err(status);
         }
         let mut done = self.execute(&context, arguments, call, reply).await?;
-        done.turned_away = context.turned_away.get();
-        if let Some(counters) = context.export.and_then(|export| export.counters.get()) {
-            let moved = reply.account;
-            counters.record(done.success, moved.read, moved.written);
-        }
+        self.ended(&context, &mut done, reply);
         Ok(done)
+    }
+
+    fn serve_at_once(
+        &self,
+        call: &mut ProgramCall<'_, NoBulk>,
+        reply: &mut Reply,
+    ) -> Option<ProgramAnswer> {
+        let procedure = Procedure::from_number(call.number)?;
+        if self.delegations.get().is_some_and(|gate| !gate.is_idle()) {
+            return None;
+        }
+        let decoded = Arguments::decode(procedure, call);
+        let arguments = decoded.as_ref().ok()?;
+        let exports = self.exports.table();
+        let access = self.access(&exports, call);
+        let times = &self.counters.store;
+        let context = Context::new(procedure, access, times, arguments.handle());
+        let mut done = self.execute_at_once(&context, arguments, call, reply)?;
+        if !matches!(done.answer, Answer::Send) {
+            return None;
+        }
+        self.ended(&context, &mut done, reply);
+        Some(done)
     }
 }

@@ -1,11 +1,11 @@
 //! READ (RFC 1813 section 3.3.6).
 
-use millrace_store::Store;
+use millrace_store::{ReadOutcome, Store};
 use millrace_wire::nfs3::{Failure, ReadArguments, ReadOk, ReadResults, Status};
 use millrace_wire::xdr::Bulk;
 
 use super::TRANSFER_MAX;
-use super::context::{Context, bare};
+use super::context::{Context, Object, bare};
 use crate::call::{Limits, Reply, Shortage};
 use crate::store_times::StoreClass;
 
@@ -37,9 +37,7 @@ pub(super) async fn read<S: Store>(
     reply: &mut Reply,
 ) -> ReadResults<'static> {
     let file = context.subject().map_err(bare)?;
-    // A short answer is always allowed. Do not read more than the transport can carry.
-    let room = u32::try_from(reply.bulk_room(0, AROUND_DATA)).unwrap_or(u32::MAX);
-    let count = arguments.count.min(TRANSFER_MAX).min(room);
+    let count = count(arguments, reply);
     if count == 0 && arguments.count > 0 {
         // Success without data would have the client ask again for ever.
         return Err(Failure {
@@ -52,18 +50,49 @@ pub(super) async fn read<S: Store>(
         .read(&file.caller, file.handle, offset, count, &mut reply.slices)
         .await
     {
-        Ok(outcome) => {
-            reply.account.read = outcome.length;
-            Ok(ReadOk {
-                attributes: Some(file.attributes(&outcome.attributes)),
-                count: outcome.length,
-                eof: outcome.end_of_file,
-                data: Bulk::apart(outcome.length),
-            })
-        }
+        Ok(outcome) => Ok(results(file, &outcome, reply)),
         Err(error) => {
             reply.slices.clear();
             file.failure(error).await
         }
+    }
+}
+
+/// The same at once; failures are left to [`read`].
+pub(super) fn read_at_once<S: Store>(
+    context: &Context<'_, S>,
+    arguments: &ReadArguments,
+    reply: &mut Reply,
+) -> Option<ReadResults<'static>> {
+    let file = context.subject().ok()?;
+    let (count, offset) = (count(arguments, reply), arguments.offset);
+    if (count == 0 && arguments.count > 0) || shortage(context, arguments, reply.limits()).is_some()
+    {
+        return None;
+    }
+    let store = file.immediate(StoreClass::Read)?;
+    let slices = &mut reply.slices;
+    let outcome = store.read(&file.caller, file.handle, offset, count, slices);
+    Some(Ok(results(file, &outcome.ok()?, reply)))
+}
+
+/// The bytes to read. A short answer is always allowed: no more than the transport can carry.
+fn count(arguments: &ReadArguments, reply: &Reply) -> u32 {
+    let room = u32::try_from(reply.bulk_room(0, AROUND_DATA)).unwrap_or(u32::MAX);
+    arguments.count.min(TRANSFER_MAX).min(room)
+}
+
+#[inline]
+fn results<S: Store>(
+    file: &Object<'_, S>,
+    outcome: &ReadOutcome,
+    reply: &mut Reply,
+) -> ReadOk<'static> {
+    reply.account.read = outcome.length;
+    ReadOk {
+        attributes: Some(file.attributes(&outcome.attributes)),
+        count: outcome.length,
+        eof: outcome.end_of_file,
+        data: Bulk::apart(outcome.length),
     }
 }

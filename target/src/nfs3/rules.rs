@@ -21,14 +21,14 @@ const PROCEDURES: [ProcedureInfo; 22] = {
     }
     [
         plain("null").free(),
-        plain("getattr"),
+        plain("getattr").immediate(),
         plain("setattr").once(),
-        plain("lookup"),
-        plain("access"),
+        plain("lookup").immediate(),
+        plain("access").immediate(),
         plain("readlink").with_results(1),
         ProcedureInfo {
             data: Some(DataDirection::Read),
-            ..plain("read").with_results(1)
+            ..plain("read").with_results(1).immediate()
         },
         ProcedureInfo {
             data: Some(DataDirection::Write),
@@ -36,7 +36,7 @@ const PROCEDURES: [ProcedureInfo; 22] = {
                 most: 1,
                 to_last: Some(to_write_data),
             }),
-            ..plain("write")
+            ..plain("write").immediate()
         },
         plain("create").once(),
         plain("mkdir").once(),

@@ -1,6 +1,6 @@
 //! WRITE and COMMIT (RFC 1813 sections 3.3.7 and 3.3.21).
 
-use millrace_store::Store;
+use millrace_store::{Store, Written};
 use millrace_wire::nfs3::{
     CommitArguments, CommitOk, CommitResults, Failure, Status, WeakCacheData, WriteArguments,
     WriteOk, WriteResults,
@@ -72,17 +72,50 @@ pub(super) async fn write<S: Store, B: Bulk>(
         .commit_write(staged, stability(arguments.stable))
         .await;
     reply.slices.clear();
-    let (written, data) = match file.modified(done).await {
-        Ok(written) => written,
-        Err(failure) => return Ok(Err(failure)),
+    Ok(match file.modified(done).await {
+        Ok((written, data)) => Ok(results(&written, data, reply)),
+        Err(failure) => Err(failure),
+    })
+}
+
+/// The same at once, of data in the message; failures are left to [`write`].
+pub(super) fn write_at_once<S: Store>(
+    context: &Context<'_, S>,
+    arguments: &WriteArguments<'_>,
+    reply: &mut Reply,
+) -> Option<WriteResults> {
+    let file = context.subject().ok()?;
+    let (offset, length) = (arguments.offset, arguments.count.min(TRANSFER_MAX));
+    let Data::Inline(bytes) = arguments.data.data else {
+        return None;
     };
+    if file.export.rules.read_only || arguments.count != arguments.data.length {
+        return None;
+    }
+    let store = file.immediate(StoreClass::Write)?;
+    let sinks = &mut reply.slices;
+    let staged = store
+        .stage_write(&file.caller, file.handle, offset, length, sinks)
+        .ok()?;
+    scatter(&bytes[..length as usize], sinks);
+    drop(store);
+    let store = file.immediate(StoreClass::Write)?;
+    let done = store.commit_write(staged, stability(arguments.stable));
+    sinks.clear();
+    let data = file.consistency(&done.consistency);
+    // A commit that failed has changed nothing.
+    let written = done.result.ok()?;
+    Some(Ok(results(&written, data, reply)))
+}
+
+fn results(written: &Written, file: WeakCacheData, reply: &mut Reply) -> WriteOk {
     reply.account.written = written.length;
-    Ok(Ok(WriteOk {
-        file: data,
+    WriteOk {
+        file,
         count: written.length,
         committed: stability_to(written.stability),
         verifier: written.verifier.0,
-    }))
+    }
 }
 
 pub(super) async fn commit<S: Store>(

@@ -65,7 +65,7 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
         &'o self,
         object: &'o ExportedObject<'c, S>,
         class: StoreClass,
-    ) -> Timed<'o, S> {
+    ) -> Timed<'o, &'o S> {
         self.times.begin(class, object.view())
     }
 

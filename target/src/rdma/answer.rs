@@ -3,18 +3,19 @@
 use std::rc::Rc;
 
 use arrayvec::ArrayVec;
-use millrace_mempool::{Buffer, NoMemory, Slice};
+use millrace_mempool::{Buffer, Class, NoMemory, Slice};
 use millrace_reactor::fabric::chain::{self, Direction, NOBODY};
 use millrace_reactor::fabric::{Key, Operation, SLICES_MAX, Slices, WorkRequest};
 use millrace_wire::rpc::MessageType;
 use millrace_wire::rpcrdma::{
-    FirstWords, Header, Lists, Outgoing, Refusal, ReplyChunks, Version, Versions, WriteChunk,
-    encode_header,
+    FirstWords, Header, Lists, Outgoing, Refusal, ReplyChunks, Version, WriteChunk, encode_header,
+    encode_plain_header,
 };
 use millrace_wire::xdr::{Encoder, ITEMS_MAX, pad, round_up};
 
 use super::compat::FollowUp;
 use super::connection::RdmaConnection;
+use super::counters::count;
 use super::pull::remote;
 use super::settings::Inline;
 use super::shared::ResponderShared;
@@ -53,6 +54,9 @@ fn all_handles(lists: &Lists<'_>, mut are: impl FnMut(u32) -> bool) -> bool {
 /// The one key shared by all segments of a call, if there is one. A key of only some segments may
 /// be one that the client keeps for longer than this call, like Linux's pad segments.
 pub(super) fn common_key(lists: &Lists<'_>) -> Option<Key> {
+    if lists.is_empty() {
+        return None;
+    }
     let mut first = None;
     let is_common = all_handles(lists, |handle| *first.get_or_insert(handle) == handle);
     first.filter(|_| is_common).map(Key)
@@ -78,16 +82,34 @@ fn invalidated(header: &Header<'_>, lists: &Lists<'_>, connection: &RdmaConnecti
 
 /// A reply ready to be sent, except for the credits it announces.
 pub struct Prepared {
-    pub(super) xid: u32,
-    /// The RDMA Writes before the Send.
+    /// The RDMA Writes and the Send. The header begins the Send's first slice.
     pub(super) chain: Vec<WorkRequest>,
-    /// The slices of the Send. The header begins the first one.
-    pub(super) send: Vec<Slice>,
     /// Bytes written by the chain.
     pub(super) written: u64,
-    pub(super) invalidate: Option<Key>,
-    pub(super) long: bool,
+    pub(super) invalidates: bool,
+    pub(super) form: ReplyForm,
     pub(super) follow_up: Option<FollowUp>,
+}
+
+/// How the message of a reply travels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReplyForm {
+    /// Inline.
+    Inline,
+    /// In chunks.
+    Long,
+    /// There is none, but an error of the transport or a call to the client.
+    None,
+}
+
+impl ReplyForm {
+    /// That of a message, in chunks or not.
+    pub fn of(is_long: bool) -> Self {
+        match is_long {
+            true => Self::Long,
+            false => Self::Inline,
+        }
+    }
 }
 
 /// The layout of a reply: bulk data goes to its write chunk, if there is one, else into the
@@ -150,8 +172,7 @@ impl<'a> ReplyLayout<'a> {
         })
     }
 
-    /// Encodes the header and lists the work requests of a reply. It is made in place: moving it
-    /// costs as much as making it.
+    /// Encodes the header and lists the work requests of a reply.
     pub fn prepare<S>(
         &self,
         shared: &ResponderShared<S>,
@@ -159,14 +180,16 @@ impl<'a> ReplyLayout<'a> {
         header: &Header<'_>,
         lists: &Lists<'_>,
         connection: &Rc<RdmaConnection>,
-        prepared: &mut Option<Prepared>,
-    ) {
+    ) -> Prepared {
         let Self { within, length, .. } = *self;
         let headroom = parts.message.start;
         let mut chain = shared.chain();
         let mut written = ArrayVec::<u64, ITEMS_MAX>::new();
+        if let [Some(chunk)] = self.targets[..] {
+            written.extend(write_whole(&mut parts.slices, chunk, &mut chain));
+        }
         let mut data = &parts.slices[..];
-        for (item, target) in parts.bulk.iter().zip(&self.targets) {
+        for (item, target) in parts.bulk.iter().zip(&self.targets).skip(written.len()) {
             let (own, others) = data.split_at(covering(data, item.length));
             data = others;
             written.push(target.map_or(0, |chunk| {
@@ -193,7 +216,12 @@ impl<'a> ReplyLayout<'a> {
             direction: MessageType::Reply,
             invalidate: header.invalidate,
         };
-        let encoded = encode_header(&mut out, &outgoing, &chunks);
+        let encoded = if lists.is_empty() && header.invalidate == 0 {
+            let xid = header.words.xid;
+            encode_plain_header(&mut out, header.version, xid, 0, MessageType::Reply)
+        } else {
+            encode_header(&mut out, &outgoing, &chunks)
+        };
         debug_assert!(
             encoded.is_ok() && out.position() == headroom,
             "`limits` kept this much room"
@@ -203,48 +231,92 @@ impl<'a> ReplyLayout<'a> {
         }
 
         let whole = parts.buffer.into_slice(0..end + pad_max);
-        let mut message = shared.slices();
         let mut written: u64 = written.iter().sum();
+        let (xid, invalidate) = (header.words.xid, invalidated(header, lists, connection));
         if within == 0 && !self.long {
-            message.push(whole);
-        } else {
-            let mut at = if self.long { headroom } else { 0 };
-            let mut data = &parts.slices[..];
-            let gathered = if self.is_flat { &[] } else { &parts.bulk[..] };
-            for (item, target) in gathered.iter().zip(&self.targets) {
-                let (own, others) = data.split_at(covering(data, item.length));
-                data = others;
-                if target.is_none() {
-                    let position = headroom + item.position;
-                    message.push(whole.slice(at..position));
-                    message.extend_from_slice(own);
-                    message.push(whole.slice(end..end + pad(item.length)));
-                    at = position;
-                }
-            }
-            message.push(whole.slice(at..end));
-            message.retain(|slice| !slice.is_empty());
-            if let (true, Some(chunk)) = (self.long, lists.reply) {
-                let segments = chunk.iter().map(remote);
-                written += chain::transfer(Direction::ToPeer, &message, segments, &mut chain);
-                message.clear();
-                message.push(whole.slice(0..headroom));
+            shared.recycle_slices(parts.slices);
+            return Prepared {
+                written,
+                ..Prepared::new(xid, chain, invalidate, std::iter::once(whole))
+            };
+        }
+        let mut message = shared.slices();
+        let mut at = if self.long { headroom } else { 0 };
+        let mut data = &parts.slices[..];
+        let gathered = if self.is_flat { &[] } else { &parts.bulk[..] };
+        for (item, target) in gathered.iter().zip(&self.targets) {
+            let (own, others) = data.split_at(covering(data, item.length));
+            data = others;
+            if target.is_none() {
+                let position = headroom + item.position;
+                message.push(whole.slice(at..position));
+                message.extend_from_slice(own);
+                message.push(whole.slice(end..end + pad(item.length)));
+                at = position;
             }
         }
+        message.push(whole.slice(at..end));
+        message.retain(|slice| !slice.is_empty());
+        if let (true, Some(chunk)) = (self.long, lists.reply) {
+            let segments = chunk.iter().map(remote);
+            written += chain::transfer(Direction::ToPeer, &message, segments, &mut chain);
+            message.clear();
+            message.push(whole.slice(0..headroom));
+        }
         shared.recycle_slices(parts.slices);
-        *prepared = Some(Prepared {
-            xid: header.words.xid,
-            chain,
-            send: message,
+        let prepared = Prepared {
             written,
-            invalidate: invalidated(header, lists, connection),
-            long: self.long,
-            follow_up: None,
-        });
+            form: ReplyForm::of(self.long),
+            ..Prepared::new(xid, chain, invalidate, message.drain(..))
+        };
+        shared.recycle_slices(message);
+        prepared
     }
 }
 
 impl Prepared {
+    /// A reply to a call, without data in its chunks but what `chain` writes there. `send` begins
+    /// with the header.
+    pub(super) fn new(
+        xid: u32,
+        mut chain: Vec<WorkRequest>,
+        invalidate: Option<Key>,
+        send: impl IntoIterator<Item = Slice>,
+    ) -> Self {
+        let token = token_of(xid);
+        for request in &mut chain {
+            request.token = token;
+        }
+        chain.push(WorkRequest {
+            token,
+            operation: Operation::Send {
+                invalidate,
+                solicited: false,
+            },
+            local: Slices::new(),
+            signalled: false,
+        });
+        if let Some(last) = chain.last_mut() {
+            // Filled in place: a list of slices is expensive to move.
+            send.into_iter().for_each(|slice| last.local.push(slice));
+        }
+        Self {
+            chain,
+            written: 0,
+            invalidates: invalidate.is_some(),
+            form: ReplyForm::Inline,
+            follow_up: None,
+        }
+    }
+
+    /// Announces `credits`.
+    pub fn grant(&self, credits: u32) {
+        let send = self.chain.last();
+        if let Some(first) = send.and_then(|send| send.local.first()) {
+            first.copy_from(CREDITS_AT, &credits.to_be_bytes());
+        }
+    }
+
     /// Announces `credits` and posts the RDMA Writes and the Send as one chain.
     pub async fn send<S>(
         &mut self,
@@ -252,45 +324,59 @@ impl Prepared {
         connection: &Rc<RdmaConnection>,
         credits: u32,
     ) -> Result<(), Broken> {
-        if let Some(first) = self.send.first() {
-            first.copy_from(CREDITS_AT, &credits.to_be_bytes());
-        }
-        let operation = Operation::Send {
-            invalidate: self.invalidate,
-            solicited: false,
-        };
-        self.chain.push(WorkRequest {
-            token: NOBODY,
-            operation,
-            local: Slices::new(),
-            signalled: false,
-        });
-        if let Some(last) = self.chain.last_mut() {
-            // Filled in place: a list of slices is expensive to move.
-            last.local.extend(self.send.drain(..));
-        }
-        for request in &mut self.chain {
-            request.token = token_of(self.xid);
-        }
+        self.grant(credits);
         let posted = connection.post(shared, &mut self.chain).await;
+        self.sent(shared, connection, posted);
+        posted
+    }
+
+    /// Counts it and begins what follows, after its chain was posted.
+    pub fn sent<S>(
+        &mut self,
+        shared: &ResponderShared<S>,
+        connection: &Rc<RdmaConnection>,
+        posted: Result<(), Broken>,
+    ) {
         if let (Ok(()), Some(follow_up)) = (posted, self.follow_up.take()) {
             follow_up.begin(shared, connection);
         }
         shared.recycle_chain(std::mem::take(&mut self.chain));
-        shared.recycle_slices(std::mem::take(&mut self.send));
         for counters in [connection.counters(), &*shared.counters] {
             counters.written_bytes.add(self.written);
-            counters
-                .invalidations
-                .add(u64::from(self.invalidate.is_some()));
-            if self.long {
-                counters.replies_long.add(1);
-            } else {
-                counters.replies_inline.add(1);
+            counters.invalidations.add(u64::from(self.invalidates));
+            match self.form {
+                ReplyForm::Inline => counters.replies_inline.add(1),
+                ReplyForm::Long => counters.replies_long.add(1),
+                ReplyForm::None => {}
             }
         }
-        posted
     }
+}
+
+/// Writes the only slice of a result into the first segment of its chunk, if it fits there, without
+/// a second reference to its memory. Returns its bytes.
+fn write_whole(
+    slices: &mut Vec<Slice>,
+    chunk: WriteChunk<'_>,
+    chain: &mut Vec<WorkRequest>,
+) -> Option<u64> {
+    let ([slice], segment) = (&slices[..], remote(chunk.iter().next()?)) else {
+        return None;
+    };
+    let length = slice.len();
+    if length == 0 || length > segment.length as usize {
+        return None;
+    }
+    chain.push(WorkRequest {
+        token: NOBODY,
+        operation: Operation::Write(segment.address),
+        local: Slices::new(),
+        signalled: false,
+    });
+    // Filled in place: a list of slices is expensive to move.
+    let local = &mut chain.last_mut()?.local;
+    slices.drain(..).for_each(|slice| local.push(slice));
+    Some(length as u64)
 }
 
 /// How many of the first slices hold `length` bytes.
@@ -318,10 +404,37 @@ pub async fn flatten<S>(
     parts: &mut ReplyParts,
     layout: &ReplyLayout<'_>,
 ) -> Result<(), NoMemory> {
+    let end = parts.message.start + layout.length;
+    let larger = match end > parts.buffer.len() {
+        true => Some(shared.pool.obtain_another(end).await?),
+        false => None,
+    };
+    flatten_into(parts, layout, larger);
+    Ok(())
+}
+
+/// The same at once. False if there is no memory for that; the parts are unchanged.
+pub fn flatten_at_once<S>(
+    shared: &ResponderShared<S>,
+    parts: &mut ReplyParts,
+    layout: &ReplyLayout<'_>,
+) -> bool {
+    let end = parts.message.start + layout.length;
+    let mut larger = None;
+    if end > parts.buffer.len() {
+        larger = Class::for_size(end).and_then(|class| shared.pool.try_obtain(class));
+        if larger.is_none() {
+            return false;
+        }
+    }
+    flatten_into(parts, layout, larger);
+    true
+}
+
+fn flatten_into(parts: &mut ReplyParts, layout: &ReplyLayout<'_>, larger: Option<Buffer>) {
     let message = parts.message.clone();
     let end = message.start + layout.length;
-    if end > parts.buffer.len() {
-        let mut larger = shared.pool.obtain_another(end).await?;
+    if let Some(mut larger) = larger {
         larger[message.clone()].copy_from_slice(&parts.buffer[message.clone()]);
         parts.buffer = larger;
     }
@@ -351,7 +464,6 @@ pub async fn flatten<S>(
         }
         last = first;
     }
-    Ok(())
 }
 
 /// The upper half of tokens of replies. They have no waiters; completions of this generation are
@@ -369,33 +481,26 @@ pub fn call_of(token: u64) -> Option<u32> {
     (token & REPLY == REPLY).then_some(token as u32)
 }
 
-/// Encodes the error for a refused message, and returns its length.
-pub fn encode_refusal(
+/// Prepares the error for a refused message; `None` if it cannot be encoded. It is a plain Send:
+/// only replies invalidate (version two draft section 5.2.3).
+pub fn refused<S>(
+    shared: &ResponderShared<S>,
+    connection: &RdmaConnection,
     refusal: Refusal,
     words: &FirstWords,
-    versions: Versions,
-    buffer: &mut [u8],
-) -> Option<usize> {
-    let mut out = Encoder::new(buffer);
+    mut buffer: Buffer,
+) -> Option<Prepared> {
+    let mut out = Encoder::new(&mut buffer);
+    let versions = connection.terms().rules.versions;
     // The credits are written when they are known.
     refusal.encode(words, 0, versions, &mut out).ok()?;
-    Some(out.position())
-}
-
-/// Sends an error or an extension's answer. Such messages are plain Sends: only replies invalidate
-/// (version two draft section 5.2.3).
-pub async fn send_plain<S>(
-    shared: &ResponderShared<S>,
-    connection: &Rc<RdmaConnection>,
-    buffer: Buffer,
-    length: usize,
-    credits: u32,
-) -> Result<(), Broken> {
-    let whole = buffer.into_slice(0..length);
-    whole.copy_from(CREDITS_AT, &credits.to_be_bytes());
-    let mut requests = shared.chain();
-    requests.push(chain::plain_send(std::iter::once(whole).collect()));
-    let posted = connection.post(shared, &mut requests).await;
-    shared.recycle_chain(requests);
-    posted
+    let length = out.position();
+    count(shared, connection, |counters| {
+        counters.count_error(refusal, words.version);
+    });
+    let whole = std::iter::once(buffer.into_slice(0..length));
+    Some(Prepared {
+        form: ReplyForm::None,
+        ..Prepared::new(words.xid, shared.chain(), None, whole)
+    })
 }

@@ -17,6 +17,7 @@ use millrace_reactor::fabric::{
 use millrace_wire::rpcrdma::Version;
 
 use super::ConnectionCounters;
+use super::answer::Prepared;
 use super::compat::Compatibility;
 use super::fabrics::FabricId;
 use super::receives::CreditState;
@@ -73,6 +74,8 @@ pub struct RdmaConnection {
     reply_reserve: RefCell<Option<Buffer>>,
     /// Entries of the send queue.
     send_depth: usize,
+    /// A reply that waits for space in the send queue, ahead of the chains in line.
+    unsent: RefCell<Option<Prepared>>,
     /// Chains that wait for space in the send queue.
     line: TurnQueue,
     /// The space in the send queue needed by the first waiting chain.
@@ -123,6 +126,7 @@ impl RdmaConnection {
             refused_calls: Cell::new(false),
             reply_reserve: RefCell::new(shared.keep(Class::Control)),
             send_depth: limits.send_depth as usize,
+            unsent: RefCell::default(),
             line: TurnQueue::default(),
             room_awaited: Cell::new(0),
             reverse: Reverse::default(),
@@ -335,17 +339,80 @@ impl RdmaConnection {
         let counters = shared.flow.counters();
         counters.count_version(self.version.get(), None);
         self.reply_reserve.borrow_mut().take();
+        self.unsent.take();
         self.line.end();
         self.reverse.end(shared);
         self.compat.disconnected(shared, self);
         self.capture.end();
     }
 
-    /// Wakes the first waiting chain if there is space for it.
-    pub fn wake_sender(&self) {
-        if !self.line.is_empty() && self.send_room() >= self.room_awaited.get() {
+    /// Posts a waiting reply, and wakes the first waiting chain, if there is space for them.
+    pub fn wake_sender<S>(self: &Rc<Self>, shared: &ResponderShared<S>) {
+        if self.has_unsent() {
+            self.post_unsent(shared);
+        }
+        if !self.line.is_empty()
+            && !self.has_unsent()
+            && self.send_room() >= self.room_awaited.get()
+        {
             self.line.wake();
         }
+    }
+
+    /// Posts a reply whose call has no task. If there is no space for it in the send queue, it is
+    /// kept until there is.
+    pub(super) fn send_at_once<S>(
+        self: &Rc<Self>,
+        shared: &ResponderShared<S>,
+        mut reply: Prepared,
+    ) {
+        if reply.chain.len() <= self.send_depth {
+            match self.try_post(shared, &mut reply.chain) {
+                Ok(()) => return reply.sent(shared, self, Ok(())),
+                Err(PostError::Closed) => return reply.sent(shared, self, Err(Broken)),
+                Err(PostError::Full) => {}
+            }
+        }
+        self.keep_unsent(shared, reply);
+    }
+
+    #[cold]
+    fn keep_unsent<S>(self: &Rc<Self>, shared: &ResponderShared<S>, reply: Prepared) {
+        if !self.is_broken() {
+            self.counters.send_waits.add(1);
+            shared.counters.send_waits.add(1);
+            *self.unsent.borrow_mut() = Some(reply);
+            shared.note_full(self);
+        }
+    }
+
+    /// Posts as much of the waiting reply as there is space for.
+    #[cold]
+    fn post_unsent<S>(self: &Rc<Self>, shared: &ResponderShared<S>) {
+        let Some(mut reply) = self.unsent.take() else {
+            return;
+        };
+        while !reply.chain.is_empty() {
+            let part = chain::separable(&reply.chain, self.send_depth);
+            if self.send_room() < part {
+                *self.unsent.borrow_mut() = Some(reply);
+                return;
+            }
+            if self.post_part(shared, &mut reply.chain, part).is_err() {
+                return reply.sent(shared, self, Err(Broken));
+            }
+        }
+        reply.sent(shared, self, Ok(()));
+    }
+
+    fn has_unsent(&self) -> bool {
+        self.unsent.borrow().is_some()
+    }
+
+    /// Whether replies can be posted without waiting for others, and without read chunks.
+    #[inline]
+    pub(super) fn answers_at_once(&self) -> bool {
+        !self.has_waiting_senders() && !self.compat.exposes(Version::One)
     }
 
     fn send_room(&self) -> usize {
@@ -355,7 +422,7 @@ impl RdmaConnection {
     /// Whether chains wait for space.
     #[must_use]
     pub fn has_waiting_senders(&self) -> bool {
-        !self.line.is_empty()
+        !self.line.is_empty() || self.has_unsent()
     }
 
     /// A buffer for a reply. There is always one, at the latest when an earlier reply has been
@@ -411,7 +478,7 @@ impl RdmaConnection {
         shared: &ResponderShared<S>,
         chain: &mut Vec<WorkRequest>,
     ) -> Result<(), Broken> {
-        if self.line.is_empty() && chain.len() <= self.send_depth {
+        if !self.has_waiting_senders() && chain.len() <= self.send_depth {
             match self.try_post(shared, chain) {
                 Ok(()) => return Ok(()),
                 Err(PostError::Closed) => return Err(Broken),
@@ -429,7 +496,8 @@ impl RdmaConnection {
             let part = chain::separable(chain, self.send_depth);
             let turn = turn.until(|_| {
                 self.room_awaited.set(part);
-                match self.is_broken() || self.send_room() >= part {
+                let may = !self.has_unsent() && self.send_room() >= part;
+                match self.is_broken() || may {
                     true => Poll::Ready(()),
                     false => Poll::Pending,
                 }
@@ -438,13 +506,25 @@ impl RdmaConnection {
             if self.is_broken() {
                 return Err(Broken);
             }
-            if part == chain.len() {
-                self.try_post(shared, chain).map_err(|_| Broken)?;
-            } else {
-                let rest = chain.split_off(part);
-                self.try_post(shared, chain).map_err(|_| Broken)?;
-                *chain = rest;
-            }
+            self.post_part(shared, chain, part)?;
+        }
+        Ok(())
+    }
+
+    /// Posts the first `part` work requests of a chain, which leaves the others.
+    fn post_part<S>(
+        &self,
+        shared: &ResponderShared<S>,
+        chain: &mut Vec<WorkRequest>,
+        part: usize,
+    ) -> Result<(), Broken> {
+        let rest = match part == chain.len() {
+            true => None,
+            false => Some(chain.split_off(part)),
+        };
+        self.try_post(shared, chain).map_err(|_| Broken)?;
+        if let Some(rest) = rest {
+            *chain = rest;
         }
         Ok(())
     }

@@ -1,11 +1,13 @@
 //! RPC-over-RDMA versions one and two, the responder's side (RFC 5666, RFC 8166,
 //! draft-cel-nfsv4-rpcrdma-version-two-02).
 //!
-//! The path of a call: a receive completes ([`RdmaConnection`]), a task handles it ([`work`]), the
-//! message is assembled (`message`), a program serves it, fetching read chunks as needed (`pull`),
-//! and the reply is sent by RDMA Writes and one Send (`answer`).
+//! The path of a call: a receive completes ([`RdmaConnection`]), and if the call needs nothing that
+//! has to be waited for, it is served and answered in the same turn (`at_once`). Otherwise a task
+//! handles it ([`work`]): the message is assembled (`message`), a program serves it, fetching read
+//! chunks as needed (`pull`), and the reply is sent by RDMA Writes and one Send (`answer`).
 
 mod answer;
+mod at_once;
 pub mod compat;
 mod connection;
 mod counters;

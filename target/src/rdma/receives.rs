@@ -11,6 +11,13 @@ use crate::flow::policy::{self, Grant, Inputs, ReplyDecision};
 use crate::flow::{Cause, Flow, InFlightPeak};
 use crate::rpc::ConnectionRef;
 
+/// The least grant.
+const LEAST: Grant = Grant {
+    credits: 1,
+    ceiling: u32::MAX,
+    cause: None,
+};
+
 /// The state of a connection's receives and credits.
 pub(super) struct CreditState {
     identity: ConnectionRef,
@@ -147,12 +154,31 @@ impl RdmaConnection {
         receive: Buffer,
         wish: u32,
     ) -> u32 {
-        let state = &self.credit_state;
         self.note_wish(shared, wish);
         let grant = match self.decide(shared) {
             ReplyDecision::Reply(grant) => grant,
             ReplyDecision::Withhold => self.withhold(shared).await,
         };
+        self.repost_for(shared, receive, grant)
+    }
+
+    /// The same of a connection without exposures, whose replies are never withheld.
+    pub(super) fn repost_and_grant_at_once<S>(
+        &self,
+        shared: &ResponderShared<S>,
+        receive: Buffer,
+        wish: u32,
+    ) -> u32 {
+        self.note_wish(shared, wish);
+        let grant = match self.decide(shared) {
+            ReplyDecision::Reply(grant) => grant,
+            ReplyDecision::Withhold => LEAST,
+        };
+        self.repost_for(shared, receive, grant)
+    }
+
+    fn repost_for<S>(&self, shared: &ResponderShared<S>, receive: Buffer, grant: Grant) -> u32 {
+        let state = &self.credit_state;
         state.ceiling.set(grant.ceiling);
         let dones = self.beyond();
         let wanted = policy::receives_for(grant.credits, dones);
@@ -247,11 +273,7 @@ impl RdmaConnection {
         counters.withheld.add(1);
         counters.withheld_total.add(1);
         // The grant of an ended connection is irrelevant.
-        let mut grant = Grant {
-            credits: 1,
-            ceiling: u32::MAX,
-            cause: None,
-        };
+        let mut grant = LEAST;
         let enough = || match self.decide(shared) {
             ReplyDecision::Reply(decided) => {
                 grant = decided;

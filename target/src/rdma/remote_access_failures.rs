@@ -39,6 +39,12 @@ impl RemoteAccessFailures {
         entries.push_back(FailureEntry { client, xid });
     }
 
+    /// Whether there are none.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.entries.borrow().is_empty()
+    }
+
     /// Removes a call, and returns whether it was there: it is answered once, and the XID may be
     /// used for another call afterwards.
     pub fn take(&self, client: IpAddr, xid: u32) -> bool {

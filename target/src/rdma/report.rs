@@ -9,10 +9,10 @@ use millrace_reactor::fabric::DataPath;
 use millrace_wire::rpcrdma::Version;
 
 use super::{RdmaConnection, Responder};
-use crate::call::TurnEnd;
+use crate::call::{Serve, TurnEnd};
 use crate::rpc::{ConnectionReport, OpenWork, RdmaReport, Transport};
 
-impl<S: 'static, F: Future<Output = ()>> Transport for Responder<S, F> {
+impl<S: Serve, F: Future<Output = ()>> Transport for Responder<S, F> {
     fn refuse(&mut self, _: Instant) {
         self.refuses = true;
         for call in self.calls.take_waiting() {

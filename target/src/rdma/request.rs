@@ -7,14 +7,15 @@ use std::time::Instant;
 use arrayvec::ArrayVec;
 use millrace_mempool::Buffer;
 use millrace_wire::rpc::{self, MessageType};
-use millrace_wire::rpcrdma::{Body, Fault, FirstWords, Header, Lists, Reason, Refusal, Version};
+use millrace_wire::rpcrdma::{Body, Fault, FirstWords, Header, Reason, Refusal, Version};
 use millrace_wire::xdr::{ITEMS_MAX, Padding};
 
 use super::answer::{self, Prepared, ReplyLayout};
 use super::counters::count;
 use super::message::{self, AssemblyError, CallMessage, ReducedItems};
 use super::pull::Puller;
-use super::{RdmaConnection, ResponderShared, compat, shortage};
+use super::shortage::refusal as no_room;
+use super::{RdmaConnection, ResponderShared, compat};
 use crate::call::{Answer, Broken, BulkArgument, Call, Reply, Serve, Shortage};
 use crate::rpc::{ConnectionRef, RequestSlot, ScheduledCall};
 
@@ -145,7 +146,8 @@ async fn serve<S: Serve>(
     let limits = connection.compat.limits(header.version, limits);
     if limits.headroom > send.min(buffer.len()) {
         // Not even the chunks to be returned fit.
-        return Ok(no_room(&lists, Shortage::default()));
+        let refusal = no_room(&lists, Shortage::default());
+        return Ok(ServeOutcome::Refused(refusal));
     }
     let padding = match header.body {
         Body::Message { padding, .. } => padding.unwrap_or_default(),
@@ -234,10 +236,10 @@ async fn serve<S: Serve>(
             }
             match &layout {
                 Some(layout) => {
-                    layout.prepare(shared, parts, header, &lists, connection, prepared);
-                    if let Some(prepared) = prepared {
-                        prepared.follow_up = follow_up;
-                    }
+                    *prepared = Some(Prepared {
+                        follow_up,
+                        ..layout.prepare(shared, parts, header, &lists, connection)
+                    });
                     ServeOutcome::Reply
                 }
                 None if connection.compat.exposes(header.version) => {
@@ -246,13 +248,9 @@ async fn serve<S: Serve>(
                     prepared.as_ref().map_or(UNUSABLE, |_| ServeOutcome::Reply)
                 }
                 None => {
-                    let shortage = Shortage {
-                        processed: true,
-                        message: parts.message.len(),
-                        bulk: parts.bulk.iter().map(|item| item.length).sum(),
-                    };
+                    let shortage = Shortage::of(&parts);
                     shared.recycle_slices(parts.slices);
-                    no_room(&lists, shortage)
+                    ServeOutcome::Refused(no_room(&lists, shortage))
                 }
             }
         }
@@ -264,13 +262,9 @@ async fn serve<S: Serve>(
         }
         Answer::TooLarge(shortage) => {
             shared.recycle_slices(parts.slices);
-            no_room(&lists, shortage)
+            ServeOutcome::Refused(no_room(&lists, shortage))
         }
     })
-}
-
-fn no_room(lists: &Lists<'_>, shortage: Shortage) -> ServeOutcome {
-    ServeOutcome::Refused(shortage::refusal(lists, shortage))
 }
 
 /// Posts the receive again, and then sends the result.
@@ -301,7 +295,11 @@ async fn finish<S: Serve>(
 }
 
 /// Drops a message that has no answer.
-fn drop_message<S>(shared: &ResponderShared<S>, connection: &Rc<RdmaConnection>, receive: Buffer) {
+pub(super) fn drop_message<S>(
+    shared: &ResponderShared<S>,
+    connection: &Rc<RdmaConnection>,
+    receive: Buffer,
+) {
     count(shared, connection, |counters| counters.dropped.add(1));
     connection.repost(shared, receive);
 }
@@ -315,19 +313,15 @@ async fn refuse<S>(
     words: FirstWords,
     refusal: Refusal,
 ) {
-    let Ok(mut buffer) = connection.reply_buffer(shared).await else {
+    let Ok(buffer) = connection.reply_buffer(shared).await else {
         return connection.repost(shared, receive);
     };
-    let versions = connection.terms().rules.versions;
-    let Some(length) = answer::encode_refusal(refusal, &words, versions, &mut buffer) else {
+    let Some(mut error) = answer::refused(shared, connection, refusal, &words, buffer) else {
         return connection.repost(shared, receive);
     };
-    count(shared, connection, |counters| {
-        counters.count_error(refusal, words.version);
-    });
     let credits = connection
         .repost_and_grant(shared, receive, words.credits)
         .await;
     // If the connection broke there is no peer to answer.
-    let _ = answer::send_plain(shared, connection, buffer, length, credits).await;
+    let _ = error.send(shared, connection, credits).await;
 }

@@ -8,11 +8,13 @@ use millrace_mempool::Buffer;
 use millrace_reactor::Alarm;
 use millrace_reactor::fabric::{ControlPath, DataPath, Event, Incoming, QueuePairId, WorkError};
 
+use super::at_once::serve_at_once;
 use super::fabrics::{FabricId, FabricSlot};
 use super::reverse::RdmaReversePath;
 use super::transfers::TransferDirection;
 use super::unadmitted::UnadmittedConnections;
 use super::{Arrived, ConnectionRequest, RdmaConnection, ResponderShared, answer, compat};
+use crate::call::Serve;
 use crate::flow::TaskLimits;
 use crate::log_limit::LogLimit;
 use crate::rpc::{CallScheduler, RequestSlot};
@@ -41,7 +43,7 @@ pub struct Responder<S, F> {
     slow_client: LogLimit,
 }
 
-impl<S: 'static, F: Future<Output = ()>> Responder<S, F> {
+impl<S: Serve, F: Future<Output = ()>> Responder<S, F> {
     /// Creates a responder. `work` makes the future of a task ([`super::work`]); `alarm` is
     /// signalled when a task can continue, for reactors that sleep.
     pub fn new(
@@ -173,7 +175,8 @@ impl<S: 'static, F: Future<Output = ()>> Responder<S, F> {
         if self.refuses || call.connection.has_refused_calls() {
             self.refuse_call(call);
         } else {
-            self.calls.start(call);
+            let shared = &self.shared;
+            self.calls.start(call, |call| serve_at_once(shared, call));
         }
     }
 
@@ -320,7 +323,8 @@ impl<S: 'static, F: Future<Output = ()>> Responder<S, F> {
 
     /// Runs the calls that can continue. Returns the amount of work done.
     pub fn run(&mut self) -> usize {
-        let work = self.calls.run();
+        let shared = &self.shared;
+        let work = self.calls.run(|call| serve_at_once(shared, call));
         for failed in self.calls.failed() {
             let mut connections = self.fabrics.iter().flat_map(FabricSlot::connections);
             if let Some(connection) = connections.find(|one| *one.identity() == failed) {

@@ -20,7 +20,8 @@ use millrace_wire::rpc::{self, MessageType};
 use millrace_wire::rpcrdma::{Body, CreditWindow, Header, Rules, Version, encode_plain_header};
 use millrace_wire::xdr::Encoder;
 
-use super::{RdmaConnection, ResponderShared, answer};
+use super::answer::{Prepared, ReplyForm};
+use super::{RdmaConnection, ResponderShared};
 use crate::rpc::reverse::{ReverseCall, ReverseError, ReversePath, ReverseReply, until};
 
 /// The most reverse calls in progress for one client, whatever it grants.
@@ -300,7 +301,12 @@ impl RdmaConnection {
         debug_assert!(encoded.is_ok(), "the buffer holds the longest header");
         buffer[headroom..length].copy_from_slice(message);
         buffer[headroom..headroom + XID].copy_from_slice(&xid.to_be_bytes());
-        let posted = answer::send_plain(shared, self, buffer, length, CALLS_MAX).await;
+        let whole = std::iter::once(buffer.into_slice(0..length));
+        let mut call = Prepared {
+            form: ReplyForm::None,
+            ..Prepared::new(xid, shared.chain(), None, whole)
+        };
+        let posted = call.send(shared, self, CALLS_MAX).await;
         posted.map_err(|_| lost)?;
         listed.credit.is_sent = true;
         for counters in [self.counters(), &*shared.counters] {

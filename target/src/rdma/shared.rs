@@ -174,7 +174,7 @@ impl<S> ResponderShared<S> {
         // A waker may use this list, so it is not borrowed during the calls.
         let mut full = self.full.take();
         full.retain(|connection| {
-            connection.wake_sender();
+            connection.wake_sender(self);
             connection.has_waiting_senders()
         });
         full.append(&mut self.full.borrow_mut());

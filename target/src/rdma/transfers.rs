@@ -100,10 +100,11 @@ impl Transfers {
         let end = self.requests.get() + size.requests;
         self.requests.set(end);
         self.bytes.set(self.bytes.get() + size.bytes);
-        if self.chains.borrow().len() == self.chains.borrow().capacity() {
-            self.settle(in_queue());
+        let mut chains = self.chains.borrow_mut();
+        if chains.len() == chains.capacity() {
+            self.settle(&mut chains, in_queue());
         }
-        self.chains.borrow_mut().push_back(PostedChain {
+        chains.push_back(PostedChain {
             end,
             bytes: size.bytes,
             course: size.course,
@@ -111,9 +112,8 @@ impl Transfers {
     }
 
     /// Removes completed chains.
-    fn settle(&self, in_queue: usize) {
+    fn settle(&self, chains: &mut VecDeque<PostedChain>, in_queue: usize) {
         let over = self.requests.get().saturating_sub(in_queue as u64);
-        let mut chains = self.chains.borrow_mut();
         while let Some(chain) = chains.pop_front_if(|chain| chain.end <= over) {
             self.moved.set(self.moved.get() + chain.bytes);
         }
@@ -126,12 +126,12 @@ impl Transfers {
         now: Instant,
         limits: &TransferLimits,
     ) -> Option<TransferDirection> {
-        self.settle(in_queue);
+        let mut chains = self.chains.borrow_mut();
+        self.settle(&mut chains, in_queue);
         let moved = self.moved.get();
         let mut window = self.window.get();
         let slow = window.is_too_slow(moved, self.bytes.get() - moved, now, limits);
         self.window.set(window);
-        let chains = self.chains.borrow();
         let oldest = chains.front().filter(|_| slow);
         oldest.map(|chain| chain.course)
     }

@@ -1,8 +1,9 @@
 //! The seam between transports and programs: one RPC call in, one RPC reply out.
 //!
 //! A transport (RPC-over-RDMA, TCP) receives a call, makes a [`Reply`] whose limits say what it
-//! can carry, and awaits [`Serve::serve`] in the request's own task. Programs never see chunks,
-//! records or queue pairs, and transports never see programs.
+//! can carry, and tries [`Serve::serve_at_once`]; a call that may have to wait is served by
+//! [`Serve::serve`] in a task. Programs never see chunks, records or queue pairs, and transports
+//! never see programs.
 //!
 //! * Data of a call that is separate from its message (in a read chunk) is listed in
 //!   [`Call::bulk`]; the procedure chooses its destination and has the transport put it there
@@ -179,6 +180,17 @@ pub struct Shortage {
     pub message: usize,
     /// Bytes of the bulk result, without XDR padding.
     pub bulk: usize,
+}
+
+impl Shortage {
+    /// That of a reply to an executed call.
+    pub(crate) fn of(parts: &ReplyParts) -> Self {
+        Self {
+            processed: true,
+            message: parts.message.len(),
+            bulk: parts.bulk.iter().map(|item| item.length).sum(),
+        }
+    }
 }
 
 /// The bytes that a call moved, for counters.
@@ -401,6 +413,12 @@ pub trait Serve: Clone + 'static {
     /// call that must not be executed twice has to be remembered ([`crate::replay`]). A call that
     /// has not begun yet need not run ([`ConnectionRef::has_ended`]).
     async fn serve<B: Bulk>(&self, call: Call<'_>, bulk: &mut B, reply: &mut Reply) -> Answer;
+
+    /// Serves a call without data in chunks if it has to wait for nothing. `None` if it may have to:
+    /// it has had no effect then, and is to be served by [`serve`](Self::serve), with another reply.
+    fn serve_at_once(&self, _call: Call<'_>, _reply: &mut Reply) -> Option<Answer> {
+        None
+    }
 
     /// The program table's entry for the procedure of a call message, read from the words at fixed
     /// offsets; `None` if the table has no such procedure.

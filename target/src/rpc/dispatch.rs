@@ -11,11 +11,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use millrace_store::Caller;
-use millrace_wire::rpc::{Accepted, CallError, CallHeader, answer_to};
+use millrace_wire::rpc::{Accepted, CallError, CallWords, answer_to};
 use millrace_wire::xdr::Decoder;
 
 use super::admission::{AdmissionControl, CallSubject};
-use super::call::{Account, Answer, Bulk, Call, Reply, Serve, TurnEnd};
+use super::call::{Account, Answer, Bulk, Call, NoBulk, Reply, Serve, TurnEnd};
 use super::counters::{CallKind, ProgramsCounters, Size};
 use super::credential::{caller, denied_to};
 use super::encode::{executed, refusal, repeat};
@@ -94,8 +94,8 @@ impl<P: Programs> Dispatcher<P> {
     }
 
     /// Reads a call's header: the procedure that it is for and who calls it, or the answer to a
-    /// call that gets to none. Of the header, which is large, no more is kept while the call is
-    /// served.
+    /// call that gets to none.
+    #[inline]
     fn accept(
         &self,
         input: &mut Decoder<'_>,
@@ -103,7 +103,7 @@ impl<P: Programs> Dispatcher<P> {
         reply: &mut Reply,
     ) -> Result<AcceptedCall, Answer> {
         let counters = &*self.inner.counters;
-        let header = match CallHeader::decode(input) {
+        let header = match CallWords::decode(input) {
             Ok(header) => header,
             Err(error) => {
                 match error {
@@ -117,11 +117,10 @@ impl<P: Programs> Dispatcher<P> {
                 });
             }
         };
-        let (xid, number) = (header.xid, header.procedure);
-        let call = (header.program, header.version, number);
+        let (xid, call) = (header.xid, header.called);
         let refused = match self.inner.programs.find(call.0, call.1) {
             Lookup::Found(index, info) => match info.procedure(call) {
-                Some(procedure) => match caller(header.credential) {
+                Some(procedure) => match caller(header.credential.into()) {
                     Ok(caller) => {
                         *who = caller;
                         return Ok(AcceptedCall {
@@ -152,18 +151,17 @@ impl<P: Programs> Dispatcher<P> {
         Err(refusal(reply, &refused.0))
     }
 
-    /// Has a call served by its program, once only where that matters.
-    async fn run<B: Bulk>(
-        &self,
+    /// A call as its program sees it.
+    fn program_call<'c, B: Bulk>(
+        &'c self,
         accepted: &AcceptedCall,
-        credential: Option<&Caller>,
-        call: &Call<'_>,
-        input: Decoder<'_>,
-        bulk: &mut B,
-        reply: &mut Reply,
-    ) -> Answer {
+        credential: Option<&'c Caller>,
+        call: &Call<'c>,
+        input: Decoder<'c>,
+        bulk: &'c mut B,
+    ) -> ProgramCall<'c, B> {
         let (program, version, number) = accepted.called;
-        let mut program_call = ProgramCall {
+        ProgramCall {
             connection: call.connection,
             arrived: call.arrived,
             xid: accepted.xid,
@@ -179,7 +177,20 @@ impl<P: Programs> Dispatcher<P> {
             control: &self.inner.control,
             is_admitted: false,
             admission: None,
-        };
+        }
+    }
+
+    /// Has a call served by its program, once only where that matters.
+    async fn run<B: Bulk>(
+        &self,
+        accepted: &AcceptedCall,
+        credential: Option<&Caller>,
+        call: &Call<'_>,
+        input: Decoder<'_>,
+        bulk: &mut B,
+        reply: &mut Reply,
+    ) -> Answer {
+        let mut program_call = self.program_call(accepted, credential, call, input, bulk);
         let served = self
             .inner
             .programs
@@ -223,6 +234,37 @@ impl<P: Programs> Dispatcher<P> {
         }
     }
 
+    /// The same for a call that need not wait; `None` if it has to.
+    fn run_at_once(
+        &self,
+        accepted: &AcceptedCall,
+        credential: Option<&Caller>,
+        call: &Call<'_>,
+        input: Decoder<'_>,
+        reply: &mut Reply,
+    ) -> Option<Answer> {
+        let bulk = &mut NoBulk;
+        let mut program_call = self.program_call(accepted, credential, call, input, bulk);
+        if !accepted.procedure.immediate || !program_call.is_admitted_at_once() {
+            return None;
+        }
+        let programs = &self.inner.programs;
+        let done = programs.serve_at_once(accepted.index, &mut program_call, reply)?;
+        self.count(accepted, &done, reply.account, call.arrived);
+        Some(done.answer)
+    }
+
+    /// Counts what a call came to.
+    fn ended(&self, answer: Answer, reply: &Reply) -> Answer {
+        let counters = &*self.inner.counters;
+        counters.bytes_read.add(u64::from(reply.account.read));
+        counters.bytes_written.add(u64::from(reply.account.written));
+        if matches!(answer, Answer::TooLarge(_)) {
+            counters.too_large.add(1);
+        }
+        answer
+    }
+
     fn count(&self, call: &AcceptedCall, done: &ProgramAnswer, moved: Account, arrived: Instant) {
         let counters = &*self.inner.counters;
         counters.record(call.index, call.called.2, done.success);
@@ -260,7 +302,6 @@ impl<P: Programs> Dispatcher<P> {
 
 impl<P: Programs> Serve for Dispatcher<P> {
     async fn serve<B: Bulk>(&self, call: Call<'_>, bulk: &mut B, reply: &mut Reply) -> Answer {
-        let counters = &*self.inner.counters;
         let mut input = Decoder::with_taken(call.message, call.bulk).padded(call.padding);
         let mut caller = None;
         let accepted = self.accept(&mut input, &mut caller, reply);
@@ -273,12 +314,19 @@ impl<P: Programs> Serve for Dispatcher<P> {
             }
             Err(answer) => answer,
         };
-        counters.bytes_read.add(u64::from(reply.account.read));
-        counters.bytes_written.add(u64::from(reply.account.written));
-        if matches!(answer, Answer::TooLarge(_)) {
-            counters.too_large.add(1);
-        }
-        answer
+        self.ended(answer, reply)
+    }
+
+    fn serve_at_once(&self, call: Call<'_>, reply: &mut Reply) -> Option<Answer> {
+        let mut input = Decoder::new(call.message);
+        let mut caller = None;
+        let accepted = self.accept(&mut input, &mut caller, reply);
+        reply.is_call_valid = accepted.is_ok();
+        let answer = match accepted {
+            Ok(accepted) => self.run_at_once(&accepted, caller.as_ref(), &call, input, reply)?,
+            Err(answer) => answer,
+        };
+        Some(self.ended(answer, reply))
     }
 
     fn procedure(&self, message: &[u8]) -> Option<&'static ProcedureInfo> {

@@ -8,7 +8,8 @@
 //!   harm, whether its calls count against limits, and whether it moves file data;
 //! * [`Program::serve`], which decodes the arguments ([`ProgramCall::arguments`]), determines the
 //!   call's subject, has it admitted ([`ProgramCall::admit`]: repetitions, limits, journal),
-//!   executes it, and encodes its results ([`ProgramCall::answer`]).
+//!   executes it, and encodes its results ([`ProgramCall::answer`]);
+//! * optionally [`Program::serve_at_once`], for calls that often need not wait.
 //!
 //! The service lists its programs as nested pairs, `(Nfs3, (Mount3, ()))`, in its `ProgramTable`. A
 //! call is handed to its program by comparing numbers, without allocation or dynamic dispatch.
@@ -26,7 +27,7 @@ use millrace_wire::rpc::{Accepted, ReplyHeader, answer_to};
 use millrace_wire::xdr::{Decode, Decoder, Encode, Error, Result as XdrResult};
 
 use super::admission::{Admission, AdmissionControl, CallSubject};
-use super::call::{Answer, Broken, Bulk, BulkArgument, Reply};
+use super::call::{Answer, Broken, Bulk, BulkArgument, NoBulk, Reply};
 use super::connection::ConnectionRef;
 use super::encode::encode;
 use crate::replay::InterruptedCall;
@@ -84,6 +85,8 @@ pub struct ProcedureInfo {
     pub once: bool,
     /// Whether its calls count against the limits of clients and exports.
     pub metered: bool,
+    /// Whether [`Program::serve_at_once`] may execute it.
+    pub immediate: bool,
     /// The direction of its file data, if any; its latency is then reported by size.
     pub data: Option<DataDirection>,
 }
@@ -99,6 +102,7 @@ impl ProcedureInfo {
             results: 0,
             once: false,
             metered: true,
+            immediate: false,
             data: None,
         }
     }
@@ -116,6 +120,15 @@ impl ProcedureInfo {
     pub const fn free(self) -> Self {
         Self {
             metered: false,
+            ..self
+        }
+    }
+
+    /// The same, possibly without waiting.
+    #[must_use]
+    pub const fn immediate(self) -> Self {
+        Self {
+            immediate: true,
             ..self
         }
     }
@@ -362,6 +375,17 @@ pub trait Program: 'static {
         call: &mut ProgramCall<'_, B>,
         reply: &mut Reply,
     ) -> Result<ProgramAnswer, Unserved>;
+
+    /// Executes one call that is admitted and has no data in chunks, if it has to wait for nothing.
+    /// `None` if it may have to, or does not decode: it has had no effect then, and
+    /// [`serve`](Self::serve) serves it.
+    fn serve_at_once(
+        &self,
+        _call: &mut ProgramCall<'_, NoBulk>,
+        _reply: &mut Reply,
+    ) -> Option<ProgramAnswer> {
+        None
+    }
 }
 
 /// The result of looking up a program's number and version.
@@ -397,6 +421,14 @@ pub trait Programs: 'static {
         call: &mut ProgramCall<'_, B>,
         reply: &mut Reply,
     ) -> Result<ProgramAnswer, Unserved>;
+
+    /// The same for a call that has to wait for nothing ([`Program::serve_at_once`]).
+    fn serve_at_once(
+        &self,
+        index: usize,
+        call: &mut ProgramCall<'_, NoBulk>,
+        reply: &mut Reply,
+    ) -> Option<ProgramAnswer>;
 }
 
 impl Programs for () {
@@ -417,6 +449,15 @@ impl Programs for () {
         _: &mut Reply,
     ) -> Result<ProgramAnswer, Unserved> {
         Err(Unserved::NoProcedure)
+    }
+
+    fn serve_at_once(
+        &self,
+        _: usize,
+        _: &mut ProgramCall<'_, NoBulk>,
+        _: &mut Reply,
+    ) -> Option<ProgramAnswer> {
+        None
     }
 }
 
@@ -456,6 +497,19 @@ impl<P: Program, O: Programs> Programs for (P, O) {
         match index {
             0 => self.0.serve(call, reply).await,
             _ => self.1.serve(index - 1, call, reply).await,
+        }
+    }
+
+    #[inline]
+    fn serve_at_once(
+        &self,
+        index: usize,
+        call: &mut ProgramCall<'_, NoBulk>,
+        reply: &mut Reply,
+    ) -> Option<ProgramAnswer> {
+        match index {
+            0 => self.0.serve_at_once(call, reply),
+            _ => self.1.serve_at_once(index - 1, call, reply),
         }
     }
 }

@@ -3,6 +3,7 @@
 
 use std::future::Future;
 use std::net::IpAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::time::Instant;
 
@@ -69,22 +70,37 @@ impl<C: ScheduledCall, F: Future<Output = ()>> CallScheduler<C, F> {
         }
     }
 
-    /// Gives a call to a task, or queues it behind the other calls of its client: until a task is
-    /// free, or until fewer of the client's calls have one.
-    pub fn start(&mut self, call: C) {
+    /// Has a call served by `at_once`, which returns it if it has to wait for something; it is then
+    /// given to a task. A call is queued behind the other calls of its client until a task is free,
+    /// or until fewer of the client's calls have one.
+    pub fn start(&mut self, call: C, at_once: impl FnOnce(C) -> Option<C>) {
         let share = call.connection().share();
         let may = self.flow.may_serve(share, &self.limits, self.calls())
             && (self.backlog.is_empty() || !self.backlog.holds(share));
         if !may {
             self.backlog.push(call);
-        } else if let Some(call) = self.give(call) {
+        } else if let Some(call) = self.begin(call, at_once) {
             self.backlog.push(call);
         }
     }
 
-    /// Gives a call to an idle task or a new one, and lets the task begin at once: a call that need
-    /// not wait ends before the next one is started, while its data is in the core's cache. Returns
-    /// the call if there is no task for it.
+    /// Serves a call at once if it need not wait: it has ended before the next one is begun, while
+    /// its data is in the core's cache. Gives others to a task. Returns the call if there is no
+    /// task for it.
+    fn begin(&mut self, call: C, at_once: impl FnOnce(C) -> Option<C>) -> Option<C> {
+        let connection = call.connection().clone();
+        // As in a task, only the call's connection ends after a panic.
+        match catch_unwind(AssertUnwindSafe(|| at_once(call))) {
+            Ok(call) => self.give(call?),
+            Err(_) => {
+                self.note_panic(connection);
+                None
+            }
+        }
+    }
+
+    /// Gives a call to an idle task or a new one, and lets the task begin. Returns the call if there
+    /// is no task for it.
     fn give(&mut self, call: C) -> Option<C> {
         let idle = self.idle.borrow_mut().pop();
         let idle = idle.and_then(|index| self.slots[index as usize].clone());
@@ -120,17 +136,24 @@ impl<C: ScheduledCall, F: Future<Output = ()>> CallScheduler<C, F> {
     /// Notes the connections whose calls made their tasks panic; no task ends otherwise.
     #[cold]
     fn reap(&mut self) {
-        for ended in self.ended.drain(..) {
+        let mut all = std::mem::take(&mut self.ended);
+        for ended in all.drain(..) {
             let slot = self.slots[ended.task.index as usize].take();
             if let Some(connection) = slot.and_then(|slot| slot.end_call()) {
-                self.flow.counters().panics.increment();
-                tracing::error!(
-                    client = %connection.address(),
-                    "a request panicked; its connection is closed"
-                );
-                self.failed.push(connection);
+                self.note_panic(connection);
             }
         }
+        self.ended = all;
+    }
+
+    #[cold]
+    fn note_panic(&mut self, connection: ConnectionRef) {
+        self.flow.counters().panics.increment();
+        tracing::error!(
+            client = %connection.address(),
+            "a request panicked; its connection is closed"
+        );
+        self.failed.push(connection);
     }
 
     /// Connections whose calls made their tasks panic since the last time. They are to be closed.
@@ -138,15 +161,15 @@ impl<C: ScheduledCall, F: Future<Output = ()>> CallScheduler<C, F> {
         self.failed.drain(..)
     }
 
-    /// Continues the calls that can proceed, and begins some that waited. Returns the amount of
-    /// work done.
-    pub fn run(&mut self) -> usize {
+    /// Continues the calls that can proceed, and begins some that waited, as [`start`](Self::start)
+    /// does. Returns the amount of work done.
+    pub fn run(&mut self, at_once: impl Fn(C) -> Option<C>) -> usize {
         let mut work = self.tasks.run(&mut self.ended);
         if !self.ended.is_empty() {
             self.reap();
         }
         if !self.backlog.is_empty() {
-            work += self.take_from_backlog();
+            work += self.take_from_backlog(at_once);
         }
         self.count();
         work
@@ -165,7 +188,7 @@ impl<C: ScheduledCall, F: Future<Output = ()>> CallScheduler<C, F> {
     }
 
     /// Begins calls that waited. Returns how many.
-    fn take_from_backlog(&mut self) -> usize {
+    fn take_from_backlog(&mut self, at_once: impl Fn(C) -> Option<C>) -> usize {
         let now = self.flow.clock().now();
         let mut begun = 0;
         while begun < STARTS {
@@ -177,7 +200,7 @@ impl<C: ScheduledCall, F: Future<Output = ()>> CallScheduler<C, F> {
             };
             let waited = now.saturating_duration_since(call.arrived());
             let share = Rc::clone(call.connection().share());
-            if let Some(call) = self.give(call) {
+            if let Some(call) = self.begin(call, &at_once) {
                 self.backlog.put_back(call);
                 break;
             }

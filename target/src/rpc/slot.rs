@@ -1,4 +1,4 @@
-//! Where a task takes its calls from.
+//! Where a task takes its calls from: those that may have to wait.
 //!
 //! The future that serves a call is some kilobytes long. Making and moving one for each call would
 //! cost a good part of a small call, so tasks stay: each serves the calls that are put into its

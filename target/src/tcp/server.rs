@@ -20,7 +20,7 @@ use super::connection::{Ended, Reading, TcpConnection};
 use super::records::RecordBudget;
 use super::reply_record::ReplyRecord;
 use super::reverse::{Outbox, TcpReversePath};
-use super::worker::{ServedCall, TcpCall, TcpShared, work};
+use super::worker::{ServedCall, TcpCall, TcpShared, serve_at_once, work};
 use crate::call::{Answer, Peer, Serve, TransportKind};
 use crate::flow::Flow;
 use crate::latency::LatencyBatch;
@@ -444,7 +444,8 @@ impl<S: Serve> TcpServer<S> {
 
     /// Serves what was read and queues the replies.
     fn serve(&mut self, now: Instant) -> usize {
-        let mut work = self.calls.run();
+        let shared = &self.shared;
+        let mut work = self.calls.run(|call| serve_at_once(shared, call));
         let failed: Vec<_> = self.calls.failed().collect();
         for connection in failed {
             if let Some(id) = self.find(connection.id()) {
@@ -598,11 +599,12 @@ impl<S: Serve> TcpServer<S> {
             let mut reading = Reading::Held;
             if allowed(connection.in_flight) {
                 reading = connection.read(scratch, now, records, &mut |record, in_flight| {
-                    calls.start(TcpCall {
+                    let call = TcpCall {
                         id,
                         arrived: now,
                         record: records.hold(record, &identity),
-                    });
+                    };
+                    calls.start(call, |call| serve_at_once(shared, call));
                     counters.records.add(1);
                     allowed(in_flight)
                 })?;

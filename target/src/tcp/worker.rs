@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::time::Instant;
 
-use millrace_mempool::{Class, Pool, Slice};
+use millrace_mempool::{Buffer, Class, Pool, Slice};
 use millrace_wire::xdr::Padding;
 
 use super::MESSAGE_MAX;
@@ -74,6 +74,17 @@ impl<S> TcpShared<S> {
         served.append(&mut self.served.borrow_mut());
     }
 
+    fn reply(&self, buffer: Buffer) -> Reply {
+        let limits = Limits {
+            headroom: HEADROOM,
+            message: MESSAGE_MAX,
+            apart: NO_CHUNKS,
+            tells_shortage: false,
+        };
+        let slices = self.spare_slices.borrow_mut().pop().unwrap_or_default();
+        Reply::new(&self.pool, buffer, limits, slices)
+    }
+
     /// Keeps an emptied list for the next reply.
     pub fn keep_slices(&self, mut slices: Vec<Slice>) {
         slices.clear();
@@ -95,34 +106,55 @@ pub(super) async fn work<S: Serve>(shared: Rc<TcpShared<S>>, slot: Rc<RequestSlo
 }
 
 async fn serve<S: Serve>(shared: &TcpShared<S>, request: &TcpCall) -> ServedCall {
-    let limits = Limits {
-        headroom: HEADROOM,
-        message: MESSAGE_MAX,
-        apart: NO_CHUNKS,
-        tells_shortage: false,
-    };
-    let mut served = ServedCall {
-        id: request.id,
-        arrived: request.arrived,
-        is_valid: false,
-        moved: Account::default(),
-        answer: Answer::Broken,
-        parts: None,
-    };
     let Ok(buffer) = shared.pool.obtain(Class::Control).await else {
-        return served;
+        return request.served(Answer::Broken, None);
     };
-    let slices = shared.spare_slices.borrow_mut().pop().unwrap_or_default();
-    let mut reply = Reply::new(&shared.pool, buffer, limits, slices);
-    let call = Call {
-        connection: request.connection(),
-        arrived: request.arrived,
-        message: &request.record.bytes,
-        bulk: &[],
-        padding: Padding::default(),
+    let mut reply = shared.reply(buffer);
+    let call = request.call();
+    let answer = shared.service.serve(call, &mut NoBulk, &mut reply).await;
+    request.served(answer, Some(reply))
+}
+
+/// Serves a call, or returns it, without effect, if it may have to wait for something.
+pub(super) fn serve_at_once<S: Serve>(shared: &TcpShared<S>, request: TcpCall) -> Option<TcpCall> {
+    let account = request.connection().memory();
+    let charging = shared.flow.charging(account);
+    let Some(buffer) = shared.pool.try_obtain(Class::Control) else {
+        return Some(request);
     };
-    served.answer = shared.service.serve(call, &mut NoBulk, &mut reply).await;
-    (served.is_valid, served.moved) = (reply.is_call_valid, reply.account);
-    served.parts = Some(reply.into_parts());
-    served
+    let mut reply = shared.reply(buffer);
+    let Some(answer) = shared.service.serve_at_once(request.call(), &mut reply) else {
+        shared.keep_slices(reply.into_parts().slices);
+        drop(charging);
+        return Some(request);
+    };
+    let served = request.served(answer, Some(reply));
+    shared.served.borrow_mut().push(served);
+    None
+}
+
+impl TcpCall {
+    fn call(&self) -> Call<'_> {
+        Call {
+            connection: self.connection(),
+            arrived: self.arrived,
+            message: &self.record.bytes,
+            bulk: &[],
+            padding: Padding::default(),
+        }
+    }
+
+    /// What it came to. Without a reply the connection has ended.
+    fn served(&self, answer: Answer, reply: Option<Reply>) -> ServedCall {
+        ServedCall {
+            id: self.id,
+            arrived: self.arrived,
+            is_valid: reply.as_ref().is_some_and(|reply| reply.is_call_valid),
+            moved: reply
+                .as_ref()
+                .map_or(Account::default(), |reply| reply.account),
+            answer,
+            parts: reply.map(Reply::into_parts),
+        }
+    }
 }

@@ -14,7 +14,7 @@ use crate::posix::volume::Volume;
 use crate::{
     AccessMask, Attributes, Caller, ClientKey, CookieVerifier, CopiedRange, CreateHow,
     DirectoryEntry, DirectoryOutcome, ExtendedAttributes, FileData, FileRanges, FoundRange, Handle,
-    Linked, Modified, Namespace, Properties, RangeContent, ReadOutcome, Renamed, Result,
+    Immediate, Linked, Modified, Namespace, Properties, RangeContent, ReadOutcome, Renamed, Result,
     SetAttributes, SetXattrHow, SpecialKind, Stability, StagedWrite, Statistics, Store, StoreError,
     Time, UsageAdvice, WriteVerifier, Written,
 };
@@ -173,6 +173,13 @@ impl Store for AnyStore {
         match self {
             Self::Memory(store) => store.for_client(client).map(Self::Memory),
             Self::Posix(store) => store.for_client(client).map(Self::Posix),
+        }
+    }
+
+    fn immediate(&self) -> Option<Immediate<'_>> {
+        match self {
+            Self::Memory(store) => store.immediate(),
+            Self::Posix(store) => store.immediate(),
         }
     }
 

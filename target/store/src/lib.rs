@@ -21,6 +21,7 @@ pub mod memory;
 pub mod posix;
 pub mod types;
 
+pub use memory::Immediate;
 pub use parts::*;
 pub use types::*;
 
@@ -39,6 +40,11 @@ pub trait Store: Namespace + FileData + FileRanges + ExtendedAttributes + Clone 
     /// resources of the store. `None` if operations never wait: then this store serves all clients.
     fn for_client(&self, client: ClientKey) -> Option<Self> {
         let _ = client;
+        None
+    }
+
+    /// The operations that are carried out without waiting, if this store has them.
+    fn immediate(&self) -> Option<Immediate<'_>> {
         None
     }
 

@@ -255,6 +255,19 @@ impl<S: Store> Bench<S> {
         let connection = self.connection();
         let call = self.call(&connection, message, bulk, padding);
         let answer = ready(self.service.serve(call, chunks, &mut reply));
+        self.replied(answer, reply)
+    }
+
+    /// Sends a message whose call is answered at once, if it is.
+    pub fn send_at_once(&self, message: &[u8]) -> Option<Replied> {
+        let mut reply = self.reply();
+        let connection = self.connection();
+        let call = self.call(&connection, message, &[], Padding::default());
+        let answer = self.service.serve_at_once(call, &mut reply)?;
+        Some(self.replied(answer, reply))
+    }
+
+    fn replied(&self, answer: Answer, reply: Reply) -> Replied {
         let mut parts = reply.into_parts();
         let mut data = Vec::new();
         let mut position = parts.message.len();

@@ -50,7 +50,7 @@ trait Turned: Transport {
     fn is_idle(&self) -> bool;
 }
 
-impl<S: 'static, F: Future<Output = ()>> Turned for Responder<S, F> {
+impl<S: Serve, F: Future<Output = ()>> Turned for Responder<S, F> {
     fn turn(&mut self, now: Instant) -> usize {
         let work = self.poll(now, |_, incoming| panic!("handed over: {incoming:?}"));
         work + self.run() + self.flush(now)

@@ -28,7 +28,7 @@ use millrace_wire::xdr::{Encode, Encoder, pad};
 use super::FollowUp;
 use super::exposures::{SEGMENTS_MAX, Segments};
 use crate::call::{BulkResult, Limits, ReplyParts};
-use crate::rdma::answer::{Prepared, common_key};
+use crate::rdma::answer::{Prepared, ReplyForm, common_key};
 use crate::rdma::counters::count;
 use crate::rdma::pull::remote;
 use crate::rdma::settings::Inline;
@@ -237,20 +237,15 @@ pub async fn prepare<S>(
     debug_assert_eq!(segments.len(), plan.segments, "as planned");
     name(&header, &segments, plan.position());
 
-    let mut send = shared.slices();
-    send.push(header);
-    if !plan.whole {
-        send.push(whole.slice(message));
-    }
+    let message = (!plan.whole).then(|| whole.slice(message));
     let invalidate = connection.inline().invalidate;
+    let invalidate = invalidate.then(|| common_key(lists)).flatten();
+    let send = std::iter::once(header).chain(message);
     Some(Prepared {
-        xid,
-        chain,
-        send,
         written,
-        invalidate: invalidate.then(|| common_key(lists)).flatten(),
-        long: plan.whole,
+        form: ReplyForm::of(plan.whole),
         follow_up: Some(FollowUp::Exposed(number)),
+        ..Prepared::new(xid, chain, invalidate, send)
     })
 }
 

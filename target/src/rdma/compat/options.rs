@@ -123,16 +123,7 @@ pub(in crate::rdma) async fn take<S>(
         });
     }
     let length = out.position();
-    let mut send = shared.slices();
-    send.push(buffer.into_slice(0..length));
-    *prepared = Some(Prepared {
-        xid,
-        chain: shared.chain(),
-        send,
-        written: 0,
-        invalidate: None,
-        long: false,
-        follow_up: None,
-    });
+    let whole = std::iter::once(buffer.into_slice(0..length));
+    *prepared = Some(Prepared::new(xid, shared.chain(), None, whole));
     Ok(ServeOutcome::Reply)
 }

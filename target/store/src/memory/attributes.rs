@@ -160,6 +160,19 @@ impl AttributeCell {
         }
     }
 
+    /// A number that tells later changes from those before: see [`AttributeCell::is_at`].
+    #[inline]
+    pub fn mark(&self) -> u64 {
+        self.sequence.load(Acquire)
+    }
+
+    /// Whether nothing was changed since a mark. The caller's reads come before this one.
+    #[inline]
+    pub fn is_at(&self, mark: u64) -> bool {
+        fence(Acquire);
+        mark & 1 == 0 && self.sequence.load(Relaxed) == mark
+    }
+
     /// The attributes of an object that still has a name.
     pub fn live(&self) -> Result<Stored> {
         let stored = self.load();

@@ -135,7 +135,8 @@ impl Tree {
         slices: &mut Vec<Slice>,
     ) -> Result<ReadOutcome> {
         let file = inode.file()?;
-        let mark = slices.len();
+        let before = slices.len();
+        let mark = inode.attributes.mark();
         let mut seen = inode.attributes.live()?;
         require_read(caller, &seen)?;
         loop {
@@ -150,11 +151,13 @@ impl Tree {
                     slices.push(self.space.zeros(span.range().len()));
                 }
             }
-            let now = inode.attributes.live();
-            if now.is_err() || now.as_ref().is_ok_and(|now| now.revision != seen.revision) {
-                slices.truncate(mark);
-                seen = now?;
-                continue;
+            if !inode.attributes.is_at(mark) {
+                let now = inode.attributes.live();
+                if now.is_err() || now.as_ref().is_ok_and(|now| now.revision != seen.revision) {
+                    slices.truncate(before);
+                    seen = now?;
+                    continue;
+                }
             }
             inode.note_access(&seen);
             // The attributes were loaded before the bytes. So bytes may be newer than the returned
@@ -279,10 +282,11 @@ impl Tree {
         file: Handle,
         reservation: &mut Reservation,
     ) -> Result<Consistency> {
-        let inode = self.table.get(file)?;
         let Reservation { target, pieces } = reservation;
         let target = target.as_ref().ok_or(StoreError::Invalid)?;
-        if !Arc::ptr_eq(&target.inode, &inode) {
+        let inode = &*target.inode;
+        let is_target = |found: &Inode| Ok(std::ptr::eq(found, inode));
+        if !self.table.look(file, is_target)? {
             return Err(StoreError::Invalid);
         }
         let (file, space) = (inode.file()?, &self.space);

@@ -110,10 +110,10 @@ impl FreePages {
 
     fn hint(&self, index: usize) {
         let word = || self.words[index].load(SeqCst);
-        self.whole
-            .follow(index, || blocks(word()).any(|pages| pages == BLOCK_MASK));
+        self.whole.follow(index, || empty_blocks(!word()) != 0);
         self.partial.follow(index, || {
-            blocks(word()).any(|pages| pages != 0 && pages != BLOCK_MASK)
+            let word = word();
+            empty_blocks(word) | empty_blocks(!word) != BLOCK_TOPS
         });
     }
 
@@ -128,6 +128,15 @@ impl FreePages {
 thread_local! {
     /// The word in which this thread took or put memory last, in whichever space.
     static CURSOR: Cell<Option<usize>> = const { Cell::new(None) };
+}
+
+/// The last bit of each block of a word.
+const BLOCK_TOPS: u64 = u64::MAX / BLOCK_MASK << (PAGES_PER_BLOCK - 1);
+
+/// The last bit of each block that has no bits.
+const fn empty_blocks(word: u64) -> u64 {
+    let others = !BLOCK_TOPS;
+    !(((word & others) + others) | word | others)
 }
 
 /// The free pages of each block of a word.

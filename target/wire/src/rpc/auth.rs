@@ -140,11 +140,10 @@ impl Encode for Credential<'_> {
     }
 }
 
-impl<'a> Decode<'a> for Credential<'a> {
+impl<'a> From<OpaqueAuth<'a>> for Credential<'a> {
     #[inline]
-    fn decode(input: &mut Decoder<'a>) -> Result<Self> {
-        let auth = OpaqueAuth::decode(input)?;
-        Ok(match auth.flavor {
+    fn from(auth: OpaqueAuth<'a>) -> Self {
+        match auth.flavor {
             AUTH_NONE => Self::None,
             AUTH_SYS => {
                 let mut body = Decoder::new(auth.body);
@@ -154,6 +153,13 @@ impl<'a> Decode<'a> for Credential<'a> {
                 }
             }
             _ => Self::Other(auth),
-        })
+        }
+    }
+}
+
+impl<'a> Decode<'a> for Credential<'a> {
+    #[inline]
+    fn decode(input: &mut Decoder<'a>) -> Result<Self> {
+        OpaqueAuth::decode(input).map(Self::from)
     }
 }

@@ -20,6 +20,18 @@ pub struct CallHeader<'a> {
     pub verifier: OpaqueAuth<'a>,
 }
 
+/// The header of a call, without its verifier and with its credential as it came: for a responder
+/// that decodes that once it knows the procedure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CallWords<'a> {
+    /// Transaction identifier.
+    pub xid: u32,
+    /// Program, its version, and a procedure of that version.
+    pub called: (u32, u32, u32),
+    /// The credential.
+    pub credential: OpaqueAuth<'a>,
+}
+
 /// Why a message is not a valid call, and how it is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CallError {
@@ -66,35 +78,59 @@ impl CallError {
     }
 }
 
-impl<'a> CallHeader<'a> {
+impl<'a> CallWords<'a> {
     /// Reads the header; the arguments follow.
     ///
     /// # Errors
     /// [`CallError`].
     #[inline]
     pub fn decode(input: &mut Decoder<'a>) -> core::result::Result<Self, CallError> {
-        let [xid, kind] = input.words().map_err(|_| CallError::NotACall)?;
-        if kind != MessageType::Call.number() {
-            return Err(CallError::NotACall);
-        }
-        let malformed = |error| CallError::Malformed { xid, error };
-        let version = input.u32().map_err(malformed)?;
-        if version != RPC_VERSION {
-            return Err(CallError::Version { xid, version });
-        }
-        let mut rest = || -> Result<Self> {
-            let [program, version, procedure] = input.words()?;
-            Ok(Self {
-                xid,
-                program,
-                version,
-                procedure,
-                credential: Credential::decode(input)?,
-                verifier: OpaqueAuth::decode(input)?,
-            })
-        };
-        rest().map_err(malformed)
+        decode(input).map(|(words, _)| words)
     }
+}
+
+impl<'a> CallHeader<'a> {
+    /// Reads the header; the arguments follow.
+    ///
+    /// # Errors
+    /// [`CallError`].
+    pub fn decode(input: &mut Decoder<'a>) -> core::result::Result<Self, CallError> {
+        let (words, verifier) = decode(input)?;
+        let (program, version, procedure) = words.called;
+        Ok(Self {
+            xid: words.xid,
+            program,
+            version,
+            procedure,
+            credential: words.credential.into(),
+            verifier,
+        })
+    }
+}
+
+/// Reads a header, and its verifier apart.
+#[inline]
+fn decode<'a>(
+    input: &mut Decoder<'a>,
+) -> core::result::Result<(CallWords<'a>, OpaqueAuth<'a>), CallError> {
+    let [xid, kind] = input.words().map_err(|_| CallError::NotACall)?;
+    if kind != MessageType::Call.number() {
+        return Err(CallError::NotACall);
+    }
+    let malformed = |error| CallError::Malformed { xid, error };
+    let version = input.u32().map_err(malformed)?;
+    if version != RPC_VERSION {
+        return Err(CallError::Version { xid, version });
+    }
+    let [program, version, procedure] = input.words().map_err(malformed)?;
+    let credential = OpaqueAuth::decode(input).map_err(malformed)?;
+    let verifier = OpaqueAuth::decode(input).map_err(malformed)?;
+    let words = CallWords {
+        xid,
+        called: (program, version, procedure),
+        credential,
+    };
+    Ok((words, verifier))
 }
 
 impl Encode for CallHeader<'_> {

@@ -11,11 +11,11 @@ mod reply;
 pub use auth::{
     AUTH_NONE, AUTH_SHORT, AUTH_SYS, AuthSys, Credential, Groups, OpaqueAuth, RPCSEC_GSS,
 };
-pub use call::{CallError, CallHeader};
+pub use call::{CallError, CallHeader, CallWords};
 pub use record::{Fragment, RecordError, RecordMark, RecordScanner};
 pub use reply::{Accepted, AuthStatus, CallOutcome, Denied, ReplyHeader, answer_to};
 
-use crate::xdr::{Decoder, Result, xdr_enum};
+use crate::xdr::{Decoder, Error, Result, xdr_enum};
 
 /// The version of RPC that this module speaks.
 pub const RPC_VERSION: u32 = 2;
@@ -32,7 +32,8 @@ xdr_enum! {
 ///
 /// # Errors
 /// Fewer than eight bytes, or a direction that is neither.
+#[inline]
 pub fn peek(message: &[u8]) -> Result<(u32, MessageType)> {
-    let mut input = Decoder::new(message);
-    Ok((input.u32()?, crate::xdr::Decode::decode(&mut input)?))
+    let [xid, kind] = Decoder::new(message).words()?;
+    Ok((xid, MessageType::from_number(kind).ok_or(Error::Value)?))
 }

@@ -1,8 +1,8 @@
 //! Headers of any version, parsed and checked.
 
 use super::{
-    CallChunks, ErrorBody, FIRST_WORDS, Fault, FirstWords, Lists, RDMA_ERROR, Reason, Refusal,
-    Rules, Version, version1, version2,
+    ErrorBody, FIRST_WORDS, Fault, FirstWords, Lists, RDMA_ERROR, Reason, Refusal, Rules, Version,
+    version1, version2,
 };
 use crate::rpc::{self, MessageType};
 use crate::xdr::{Encode, Encoder, Padding, Result};
@@ -265,6 +265,7 @@ pub fn encode_header(out: &mut Encoder<'_>, header: &Outgoing, chunks: &impl Enc
 }
 
 /// Appends the first words of a message.
+#[inline]
 pub(super) fn encode_words(
     out: &mut Encoder<'_>,
     xid: u32,
@@ -280,6 +281,7 @@ pub(super) fn encode_words(
 ///
 /// # Errors
 /// The buffer is too small.
+#[inline]
 pub fn encode_plain_header(
     out: &mut Encoder<'_>,
     version: Version,
@@ -287,13 +289,10 @@ pub fn encode_plain_header(
     credits: u32,
     direction: MessageType,
 ) -> Result<()> {
-    let header = Outgoing {
-        version,
-        xid,
-        credits,
-        inline: true,
-        direction,
-        invalidate: 0,
-    };
-    encode_header(out, &header, &CallChunks::default())
+    encode_words(out, xid, version, credits, version1::Kind::Message.number())?;
+    match version {
+        Version::One => out.words([0; 3]),
+        // No key to invalidate.
+        Version::Two => out.words([direction.number(), 0, 0, 0, 0]),
+    }
 }

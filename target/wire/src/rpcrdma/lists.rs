@@ -5,7 +5,7 @@ use super::segment::{
     READ_ENTRY_LENGTH, REPLY_CHUNK_LENGTH, ReadList, SEGMENT_LENGTH, Segment, WRITE_ENTRY_LENGTH,
     WriteChunk, WriteList,
 };
-use crate::xdr::{self, Decode, Decoder};
+use crate::xdr::{self, Decoder};
 
 /// The limits of a receiver for incoming messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,12 +104,18 @@ impl<'a> Lists<'a> {
     }
 
     /// Decodes and checks the lists at the front of `input`.
+    #[inline]
     pub(super) fn parse(input: &mut Decoder<'a>, rules: &Rules) -> Result<Self, Reason> {
         // Most calls have none.
-        if input.rest().starts_with(&[0; Self::EMPTY_LENGTH]) {
-            let _ = input.take(Self::EMPTY_LENGTH);
+        let mut ahead = *input;
+        if ahead.words() == Ok([0; 3]) {
+            *input = ahead;
             return Ok(Self::default());
         }
+        Self::parse_any(input, rules)
+    }
+
+    fn parse_any(input: &mut Decoder<'a>, rules: &Rules) -> Result<Self, Reason> {
         let reads = parse_reads(input, rules)?;
         let writes = parse_writes(input, rules)?;
         let reply = if present(input)? {
@@ -137,8 +143,14 @@ fn present(input: &mut Decoder<'_>) -> Result<bool, Reason> {
     input.bool().map_err(reason)
 }
 
+#[inline]
 fn check_segment(input: &mut Decoder<'_>) -> Result<Segment, Reason> {
-    let segment = Segment::decode(input).map_err(reason)?;
+    let [handle, length, high, low] = input.words().map_err(reason)?;
+    let segment = Segment {
+        handle,
+        length,
+        offset: u64::from(high) << 32 | u64::from(low),
+    };
     match segment.offset.checked_add(u64::from(segment.length)) {
         Some(_) => Ok(segment),
         None => Err(Reason::Wrap),
@@ -150,14 +162,18 @@ fn parse_reads<'a>(input: &mut Decoder<'a>, rules: &Rules) -> Result<ReadList<'a
     let most = rules.segments_per_chunk.saturating_mul(rules.read_chunks);
     let mut count = 0;
     let mut total = 0;
+    let mut first = None;
+    let mut is_one_chunk = true;
     while present(input)? {
         if count == most {
             return Err(Reason::TooMany);
         }
         count += 1;
-        if !input.u32().map_err(reason)?.is_multiple_of(4) {
+        let position = input.u32().map_err(reason)?;
+        if !position.is_multiple_of(4) {
             return Err(Reason::Position);
         }
+        is_one_chunk &= *first.get_or_insert(position) == position;
         total += u64::from(check_segment(input)?.length);
     }
     if total > rules.read_bytes {
@@ -167,7 +183,11 @@ fn parse_reads<'a>(input: &mut Decoder<'a>, rules: &Rules) -> Result<ReadList<'a
         bytes: bytes
             .get(..count * READ_ENTRY_LENGTH)
             .ok_or(Reason::Truncated)?,
+        is_one_chunk: is_one_chunk && count > 0,
     };
+    if list.is_one_chunk && count <= rules.segments_per_chunk && rules.read_chunks > 0 {
+        return Ok(list);
+    }
     let mut chunks = list.chunks();
     for chunk in chunks.by_ref().take(rules.read_chunks) {
         if chunk.segments().count() > rules.segments_per_chunk {

@@ -35,7 +35,7 @@ pub use segment::{
 };
 pub use version::{Version, Versions};
 
-use crate::xdr::xdr_struct;
+use crate::xdr::{Decoder, xdr_struct};
 
 /// The smallest inline limit: every peer accepts Sends of this size (RFC 8166 section 3.3.3).
 pub const MIN_INLINE: usize = 1024;
@@ -60,8 +60,15 @@ xdr_struct! {
 impl FirstWords {
     /// Decodes the first words; `None` if there are fewer than sixteen bytes.
     #[must_use]
+    #[inline]
     pub fn read(message: &[u8]) -> Option<Self> {
-        crate::xdr::from_bytes(message).ok()
+        let [xid, version, credits, kind] = Decoder::new(message).words().ok()?;
+        Some(Self {
+            xid,
+            version,
+            credits,
+            kind,
+        })
     }
 }
 

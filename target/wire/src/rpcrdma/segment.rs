@@ -13,7 +13,7 @@ pub const REPLY_CHUNK_LENGTH: usize = 4;
 
 xdr_struct! {
     /// A range of registered memory (RFC 8166 section 4.3, `xdr_rdma_segment`).
-    pub struct Segment {
+    pub fixed struct Segment {
         /// Steering tag.
         pub handle: u32,
         /// Bytes.
@@ -25,7 +25,7 @@ xdr_struct! {
 
 xdr_struct! {
     /// A segment of a read chunk (RFC 8166 section 4.3, `xdr_read_chunk`).
-    pub struct ReadSegment {
+    pub fixed struct ReadSegment {
         /// Position of the chunk's data in the stream.
         pub position: u32,
         /// The memory.
@@ -34,6 +34,7 @@ xdr_struct! {
 }
 
 /// Reads a word of bytes that were checked, which cannot fail.
+#[inline]
 fn word(bytes: &[u8], at: usize) -> u32 {
     bytes
         .get(at..)
@@ -41,12 +42,14 @@ fn word(bytes: &[u8], at: usize) -> u32 {
         .map_or(0, |word| u32::from_be_bytes(*word))
 }
 
+#[inline]
 fn segment(bytes: &[u8]) -> Segment {
-    let offset = u64::from(word(bytes, 8)) << 32 | u64::from(word(bytes, 12));
+    let words: Option<&[[u8; 4]; 4]> = bytes.as_chunks().0.first_chunk();
+    let [handle, length, high, low] = words.map_or([0; 4], |words| words.map(u32::from_be_bytes));
     Segment {
-        handle: word(bytes, 0),
-        length: word(bytes, 4),
-        offset,
+        handle,
+        length,
+        offset: u64::from(high) << 32 | u64::from(low),
     }
 }
 
@@ -54,6 +57,8 @@ fn segment(bytes: &[u8]) -> Segment {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct ReadList<'a> {
     pub(super) bytes: &'a [u8],
+    /// Whether all entries have one position: one argument, as in most calls with a list.
+    pub(super) is_one_chunk: bool,
 }
 
 impl<'a> ReadList<'a> {
@@ -71,6 +76,7 @@ impl<'a> ReadList<'a> {
 
     /// The entries in list order.
     #[must_use]
+    #[inline]
     pub fn iter(&self) -> ReadSegments<'a> {
         ReadSegments {
             entries: self.bytes.chunks_exact(READ_ENTRY_LENGTH),
@@ -89,6 +95,9 @@ impl<'a> ReadList<'a> {
     /// The chunk at a position, if there is one.
     #[must_use]
     pub fn chunk(&self, position: u32) -> Option<ReadChunk<'a>> {
+        if self.is_empty() || (self.is_one_chunk && word(self.bytes, 4) != position) {
+            return None;
+        }
         let chunk = ReadChunk {
             list: *self,
             position,
@@ -123,6 +132,7 @@ pub struct ReadSegments<'a> {
 impl Iterator for ReadSegments<'_> {
     type Item = ReadSegment;
 
+    #[inline]
     fn next(&mut self) -> Option<ReadSegment> {
         let entry = self.entries.next()?;
         let segment = segment(entry.get(8..).unwrap_or_default());
@@ -149,8 +159,17 @@ pub struct ReadChunks<'a> {
 impl<'a> Iterator for ReadChunks<'a> {
     type Item = ReadChunk<'a>;
 
+    #[inline]
     fn next(&mut self) -> Option<ReadChunk<'a>> {
         let from = self.from?;
+        if self.list.is_one_chunk {
+            self.from = None;
+            let chunk = ReadChunk {
+                list: self.list,
+                position: word(self.list.bytes, 4),
+            };
+            return (chunk.position >= from).then_some(chunk);
+        }
         let ahead = self
             .list
             .iter()
@@ -252,6 +271,7 @@ pub struct WriteChunks<'a> {
 impl<'a> Iterator for WriteChunks<'a> {
     type Item = WriteChunk<'a>;
 
+    #[inline]
     fn next(&mut self) -> Option<WriteChunk<'a>> {
         self.left = self.left.checked_sub(1)?;
         // Presence word, count word, segments.
@@ -291,6 +311,7 @@ impl<'a> WriteChunk<'a> {
 
     /// The segments in the order in which they are filled.
     #[must_use]
+    #[inline]
     pub fn iter(&self) -> Segments<'a> {
         Segments {
             entries: self.bytes.chunks_exact(SEGMENT_LENGTH),
@@ -299,6 +320,7 @@ impl<'a> WriteChunk<'a> {
 
     /// Bytes in all segments: the capacity in a call, the bytes written in a reply.
     #[must_use]
+    #[inline]
     pub fn total(&self) -> u64 {
         self.iter().map(|segment| u64::from(segment.length)).sum()
     }
@@ -333,6 +355,7 @@ pub struct Segments<'a> {
 impl Iterator for Segments<'_> {
     type Item = Segment;
 
+    #[inline]
     fn next(&mut self) -> Option<Segment> {
         self.entries.next().map(segment)
     }
@@ -354,6 +377,7 @@ pub struct Filled<'a> {
 impl Iterator for Filled<'_> {
     type Item = Segment;
 
+    #[inline]
     fn next(&mut self) -> Option<Segment> {
         let segment = self.segments.next()?;
         let length = u32::try_from(self.left).map_or(segment.length, |l| l.min(segment.length));

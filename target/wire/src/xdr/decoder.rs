@@ -197,13 +197,10 @@ impl<'a> Decoder<'a> {
     /// [`Error::Truncated`]: not all of them are there, and none is consumed.
     #[inline]
     pub fn words<const N: usize>(&mut self) -> Result<[u32; N]> {
-        let bytes = self.take(4 * N)?;
-        let (words, _) = bytes.as_chunks();
-        let mut values = [0; N];
-        for (value, word) in values.iter_mut().zip(words) {
-            *value = u32::from_be_bytes(*word);
-        }
-        Ok(values)
+        let (words, _) = self.front.as_chunks();
+        let words: &[[u8; 4]; N] = words.first_chunk().ok_or(Error::Truncated)?;
+        self.front = self.front.get(4 * N..).unwrap_or_default();
+        Ok(words.map(u32::from_be_bytes))
     }
 
     /// A boolean: 0 or 1 and nothing else (RFC 4506 section 4.4).

@@ -127,8 +127,8 @@ impl<'b> Encoder<'b> {
     #[inline]
     pub fn words<const N: usize>(&mut self, values: [u32; N]) -> Result<()> {
         let (words, _) = self.room(4 * N)?.as_chunks_mut();
-        for (word, value) in words.iter_mut().zip(values) {
-            *word = value.to_be_bytes();
+        if let Some(words) = words.first_chunk_mut() {
+            *words = values.map(u32::to_be_bytes);
         }
         Ok(())
     }
@@ -164,6 +164,7 @@ impl<'b> Encoder<'b> {
     ///
     /// # Errors
     /// [`Error::Full`].
+    #[inline]
     pub fn bool(&mut self, value: bool) -> Result<()> {
         self.u32(u32::from(value))
     }

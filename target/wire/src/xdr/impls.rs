@@ -9,7 +9,10 @@ macro_rules! number {
 
             #[inline]
             fn put(&self, room: &mut [u8]) {
-                room.copy_from_slice(&self.to_be_bytes());
+                // A store of a fixed length. There is always room.
+                if let Some(room) = room.first_chunk_mut() {
+                    *room = self.to_be_bytes();
+                }
             }
         }
     )*};
@@ -81,6 +84,7 @@ impl<const N: usize> Decode<'_> for [u8; N] {
 
 /// Optional data (RFC 4506 section 4.19), and unions of the same layout.
 impl<T: Encode> Encode for Option<T> {
+    #[inline]
     fn encode(&self, out: &mut Encoder<'_>) -> Result<()> {
         out.bool(self.is_some())?;
         self.as_ref().map_or(Ok(()), |value| value.encode(out))
@@ -98,12 +102,14 @@ impl<'a, T: Decode<'a>> Decode<'a> for Option<T> {
 }
 
 impl Encode for Bulk<'_> {
+    #[inline]
     fn encode(&self, out: &mut Encoder<'_>) -> Result<()> {
         out.bulk(self)
     }
 }
 
 impl<'a> Decode<'a> for Bulk<'a> {
+    #[inline]
     fn decode(input: &mut Decoder<'a>) -> Result<Self> {
         input.bulk(usize::MAX)
     }

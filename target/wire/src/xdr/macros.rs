@@ -22,12 +22,14 @@ macro_rules! xdr_struct {
         }
 
         impl $crate::xdr::Encode for $name {
+            #[inline]
             fn encode(&self, out: &mut $crate::xdr::Encoder<'_>) -> $crate::xdr::Result<()> {
                 out.fixed(self)
             }
         }
 
         impl $crate::xdr::Decode<'_> for $name {
+            #[inline]
             fn decode(input: &mut $crate::xdr::Decoder<'_>) -> $crate::xdr::Result<Self> {
                 Ok(Self { $($field: $crate::xdr::Decode::decode(input)?,)* })
             }
@@ -46,6 +48,7 @@ macro_rules! xdr_struct {
         }
 
         impl $crate::xdr::Decode<'_> for $name {
+            #[inline]
             fn decode(input: &mut $crate::xdr::Decoder<'_>) -> $crate::xdr::Result<Self> {
                 Ok(Self { $($field: $crate::xdr::Decode::decode(input)?,)* })
             }
@@ -64,6 +67,7 @@ macro_rules! xdr_struct {
         }
 
         impl<$lt> $crate::xdr::Decode<$lt> for $name<$lt> {
+            #[inline]
             fn decode(input: &mut $crate::xdr::Decoder<$lt>) -> $crate::xdr::Result<Self> {
                 Ok(Self { $($field: $crate::xdr::Decode::decode(input)?,)* })
             }
@@ -142,6 +146,7 @@ macro_rules! xdr_enum {
         }
 
         impl $crate::xdr::Decode<'_> for $type {
+            #[inline]
             fn decode(input: &mut $crate::xdr::Decoder<'_>) -> $crate::xdr::Result<Self> {
                 Self::from_number(input.u32()?).ok_or($crate::xdr::Error::Value)
             }

@@ -1,0 +1,197 @@
+//! Calls that are answered in the turn that received them, without a task: those that need nothing
+//! but a buffer for the reply, and that a program executes at once.
+
+use std::ops::Range;
+
+use millrace_mempool::{Buffer, Class};
+use millrace_wire::rpc::{self, MessageType};
+use millrace_wire::rpcrdma::{Body, Header, Lists, Version, encode_plain_header};
+use millrace_wire::xdr::{Encoder, Padding};
+
+use super::answer::{self, Prepared, ReplyLayout};
+use super::counters::count;
+use super::request::drop_message;
+use super::shortage::refusal as no_room;
+use super::{Arrived, ResponderShared, compat};
+use crate::call::{Answer, Call, Reply, ReplyParts, Serve, Shortage};
+
+/// Serves a received call. Returns it if it may have to wait for something: it has had no effect
+/// then.
+pub fn serve_at_once<S: Serve>(shared: &ResponderShared<S>, received: Arrived) -> Option<Arrived> {
+    let connection = &received.connection;
+    if !connection.answers_at_once() || !shared.remote_access_failures.is_empty() {
+        return Some(received);
+    }
+    let rules = &connection.terms().rules;
+    let parsed = Header::parse_call(&received.receive[..received.length], rules);
+    let Ok(header) = &parsed else {
+        return Some(received);
+    };
+    let Body::Message {
+        lists,
+        message,
+        padding: None,
+    } = &header.body
+    else {
+        return Some(received);
+    };
+    if !lists.reads.is_empty() || !matches!(rpc::peek(message), Ok((_, MessageType::Call))) {
+        return Some(received);
+    }
+    // As in a task: what is taken is charged to the client, and a panic loses no receive.
+    let charging = shared.flow.charging(connection.memory());
+    let service = connection.in_service(shared);
+    let served = serve(shared, &received, header, lists, message);
+    service.over();
+    drop(charging);
+    let Some(outcome) = served else {
+        return Some(received);
+    };
+    count(shared, connection, |counters| counters.calls.add(1));
+    connection.spoke(shared, header.version);
+    let (words, version) = (header.words, header.version);
+    let Arrived {
+        connection,
+        receive,
+        arrived,
+        ..
+    } = received;
+    if matches!(outcome, AnswerAtOnce::Nothing) {
+        drop_message(shared, &connection, receive);
+        return None;
+    }
+    shared.answered(&connection, arrived);
+    let credits = connection.repost_and_grant_at_once(shared, receive, words.credits);
+    let reply = match outcome {
+        AnswerAtOnce::Plain(reply) => reply.prepare(shared, version, words.xid, credits),
+        AnswerAtOnce::Prepared(reply) => {
+            reply.grant(credits);
+            reply
+        }
+        AnswerAtOnce::Nothing => return None,
+    };
+    connection.send_at_once(shared, reply);
+    None
+}
+
+/// What is sent for a call.
+enum AnswerAtOnce {
+    /// A message without chunks.
+    Plain(PlainReply),
+    /// Any other reply, or an error of the transport.
+    Prepared(Prepared),
+    /// Nothing.
+    Nothing,
+}
+
+/// A message that is sent inline, of a call without chunks.
+struct PlainReply {
+    buffer: Buffer,
+    message: Range<usize>,
+}
+
+impl PlainReply {
+    /// Writes the header in front of the message.
+    #[inline]
+    fn prepare<S>(
+        self,
+        shared: &ResponderShared<S>,
+        version: Version,
+        xid: u32,
+        credits: u32,
+    ) -> Prepared {
+        let Self {
+            mut buffer,
+            message,
+        } = self;
+        let mut out = Encoder::new(&mut buffer[..message.start]);
+        let encoded = encode_plain_header(&mut out, version, xid, credits, MessageType::Reply);
+        debug_assert!(encoded.is_ok(), "`limits` kept this much room");
+        let whole = buffer.into_slice(0..message.end);
+        Prepared::new(xid, shared.chain(), None, std::iter::once(whole))
+    }
+}
+
+/// Has a call executed and prepares its reply. `None` if it may have to wait.
+#[inline]
+fn serve<S: Serve>(
+    shared: &ResponderShared<S>,
+    received: &Arrived,
+    header: &Header<'_>,
+    lists: &Lists<'_>,
+    message: &[u8],
+) -> Option<AnswerAtOnce> {
+    let connection = &received.connection;
+    let inline = connection.inline();
+    let send = inline.limit(header.version);
+    let limits = answer::limits(header.version, lists, send);
+    let buffer = shared.pool.try_obtain(Class::Control)?;
+    if limits.headroom > send.min(buffer.len()) {
+        return None;
+    }
+    let mut reply = Reply::new(&shared.pool, buffer, limits, shared.slices());
+    let call = Call {
+        connection: connection.identity(),
+        arrived: received.arrived,
+        message,
+        bulk: &[],
+        padding: Padding::default(),
+    };
+    let (answer, follow_up) = match compat::serve(connection, header.version, &call, &mut reply) {
+        Some((answer, follow_up)) => (Some(answer), follow_up),
+        None => (shared.programs.serve_at_once(call, &mut reply), None),
+    };
+    let moved = reply.account;
+    let mut parts = reply.into_parts();
+    let shortage = match answer {
+        Some(Answer::Send)
+            if lists.is_empty()
+                && parts.bulk.is_empty()
+                && parts.message.end <= send
+                && header.invalidate == 0
+                && follow_up.is_none() =>
+        {
+            connection.usage().moved(moved.read, moved.written);
+            shared.recycle_slices(parts.slices);
+            return Some(AnswerAtOnce::Plain(PlainReply {
+                buffer: parts.buffer,
+                message: parts.message,
+            }));
+        }
+        Some(Answer::Send) => {
+            let layout = ReplyLayout::of(&parts, header, lists, inline);
+            match &layout {
+                Some(layout)
+                    if !layout.is_flat || answer::flatten_at_once(shared, &mut parts, layout) =>
+                {
+                    connection.usage().moved(moved.read, moved.written);
+                    return Some(AnswerAtOnce::Prepared(Prepared {
+                        follow_up,
+                        ..layout.prepare(shared, parts, header, lists, connection)
+                    }));
+                }
+                // Memory is short. Only calls that read have so many slices: they may be repeated.
+                Some(_) => {
+                    shared.recycle_slices(parts.slices);
+                    return None;
+                }
+                None => Shortage::of(&parts),
+            }
+        }
+        Some(Answer::TooLarge(shortage)) => shortage,
+        Some(Answer::Silent) => {
+            shared.recycle_slices(parts.slices);
+            return Some(AnswerAtOnce::Nothing);
+        }
+        Some(Answer::Broken) | None => {
+            shared.recycle_slices(parts.slices);
+            return None;
+        }
+    };
+    connection.usage().moved(moved.read, moved.written);
+    let ReplyParts { buffer, slices, .. } = parts;
+    shared.recycle_slices(slices);
+    let refusal = no_room(lists, shortage);
+    let error = answer::refused(shared, connection, refusal, &header.words, buffer);
+    Some(error.map_or(AnswerAtOnce::Nothing, AnswerAtOnce::Prepared))
+}
