@@ -109,6 +109,9 @@ def main():
     control.send("plan", cases=["mount"] + [one.name for one in todo + last])
 
     text = harness.run_isolated(lambda: cases_mount.mount(context), limit=180)
+    if text != "ok" and "serve" in parameters:
+        logs = control.ask("check")["logs"]
+        text += "".join(f"\n{name} said:\n{log}" for name, log in logs.items())
     control.send("case", name="mount", outcome=text)
     if text != "ok":
         control.send("end", kernel=kernel.log())

@@ -275,6 +275,20 @@ mod tests {
     }
 
     #[test]
+    fn rr1_sec_06_a_key_is_never_the_last_one_of_its_slot() {
+        for random in [0, u32::MAX] {
+            let (mut keys, mut last) = (Keys::new(1, 9), None);
+            for _ in 0..3 {
+                let exposed = keys.expose((), 10, Access::RemoteRead, random).unwrap();
+                assert_ne!(Some(exposed.key), last);
+                assert!(keys.check(exposed.key, 0, 10, Access::RemoteRead).is_ok());
+                assert_eq!(keys.revoke(exposed.key).0, Revocation::Now(()));
+                last = Some(exposed.key);
+            }
+        }
+    }
+
+    #[test]
     fn rr1_sec_10_access_is_checked_without_overflow() {
         let mut keys = Keys::new(4, 0x55);
         let readable = keys
@@ -317,8 +331,9 @@ mod tests {
         assert_eq!(keys.check(key, 0, 1, Access::RemoteRead), Err(Refusal::Key));
         assert_eq!(keys.revoke(key).0, Revocation::Unknown);
         keys.close_read(slot);
-        assert!(keys.take_revoked().is_none());
+        assert!(!keys.has_revoked() && keys.take_revoked().is_none());
         keys.close_read(slot);
+        assert!(keys.has_revoked());
         assert_eq!(keys.take_revoked(), Some((key, "memory")));
         assert!(keys.expose("next", 1, Access::RemoteRead, 77).is_ok());
     }

@@ -14,6 +14,7 @@ use millrace_admin::status::{
 use millrace_mempool::{Class, PoolGauges, Registry};
 use millrace_reactor::{ReactorHandle, Watchdog};
 use millrace_store::posix::engine::Backend;
+use millrace_store::posix::identity::privileged;
 use millrace_store::posix::volume::Volume;
 
 use super::change::{Changing, InForce, LogFilter, LogHook, Reaper, listener_status};
@@ -195,6 +196,17 @@ impl ServiceControl {
         });
         stalled.collect()
     }
+
+    /// Why the first listeners on devices cannot be added while this process runs, if so.
+    pub(super) fn late_devices(&self, next: &Config) -> Option<ConfigProblem> {
+        let is_late = devices::are_asked_for(next) && self.devices.get().is_none();
+        let mut backends = self.parts.iter().map(|parts| parts.backend.get());
+        let has_ring = backends.any(|backend| backend == Some(&Backend::Ring));
+        match is_late && has_ring && privileged() {
+            true => devices::unusable(next, devices::LATE),
+            false => None,
+        }
+    }
 }
 
 impl Control for ServiceControl {
@@ -231,6 +243,7 @@ impl Control for ServiceControl {
         problems.extend(folders::unserved(&folders::new_of(&running, next)));
         problems.extend(folders::unentitled(next));
         problems.extend(hardening::outside(next));
+        problems.extend(self.late_devices(next));
         // Devices already open may be added and removed.
         if devices::BUILT_IN && devices::are_asked_for(next) && self.devices.get().is_none() {
             let looked = devices::look().err();

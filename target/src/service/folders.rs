@@ -21,6 +21,7 @@ use millrace_store::posix::volume::{
     Direct, Groups, Limits, Mounts, OpenError, Sync, Volume, VolumeConfig,
 };
 
+use super::devices::OpenedDevices;
 use super::served::backend_name;
 use crate::exports::{ExportId, Exports, Rules};
 
@@ -280,12 +281,14 @@ pub struct ReactorStores {
     /// The folders served now.
     folders: RefCell<Vec<PosixStore>>,
     backend: Arc<OnceLock<Backend>>,
+    devices: OpenedDevices,
 }
 
 impl ReactorStores {
     /// Resources for stores with a reactor's memory.
-    pub fn new(pool: &Pool, clock: &Clock, alarm: &Alarm) -> Self {
+    pub(super) fn new(pool: &Pool, clock: &Clock, alarm: &Alarm, devices: OpenedDevices) -> Self {
         Self {
+            devices,
             pool: pool.clone(),
             clock: clock.clone(),
             alarm: alarm.clone(),
@@ -302,8 +305,13 @@ impl ReactorStores {
     fn prepare(&self) -> io::Result<()> {
         let mut engine = self.engine.borrow_mut();
         if engine.is_none() {
+            // A ring takes on identities on this thread, which may not use devices from then on.
+            let backend = match self.devices.get() {
+                Some(_) if privileged() => Backend::Threads,
+                _ => Backend::Auto,
+            };
             let config = EngineConfig {
-                backend: Backend::Auto,
+                backend,
                 operations: OPERATIONS,
             };
             let arenas = self.pool.arenas();

@@ -133,13 +133,6 @@ fn head_bytes(opening: [u8; OPENING_BYTES]) -> Result<usize, Fault> {
     Ok(LENGTH_BYTES + ulpdu.min(ddp + more))
 }
 
-/// The same for a ULPDU that is too short for its headers. The pad after one of less than two bytes
-/// has come with the opening.
-fn shortest_head(opening: [u8; OPENING_BYTES]) -> usize {
-    let ulpdu = usize::from(u16::from_be_bytes([opening[0], opening[1]]));
-    OPENING_BYTES.max(LENGTH_BYTES + ulpdu)
-}
-
 impl<M: Memory> Endpoint<M> {
     /// Takes the next bytes of the stream, all of them.
     ///
@@ -206,14 +199,9 @@ impl<M: Memory> Endpoint<M> {
         let [high, low, control, rdmap, ..] = inbound.head;
         if inbound.head_length == OPENING_BYTES {
             let opening = [high, low, control, rdmap];
-            match head_bytes(opening) {
-                Ok(needed) => inbound.head_needed = needed,
-                // With check values the length may be damaged, so the whole FPDU is awaited.
-                Err(_) if inbound.check => inbound.head_needed = shortest_head(opening),
-                Err(fault) => {
-                    self.break_off(fault, &[]);
-                    return taken;
-                }
+            // A ULPDU that is too short for its headers is refused below.
+            if let Ok(needed) = head_bytes(opening) {
+                inbound.head_needed = needed;
             }
             if inbound.head_length < inbound.head_needed {
                 return taken;

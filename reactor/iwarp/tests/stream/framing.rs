@@ -149,3 +149,24 @@ fn segments_respect_the_ulpdu_and_only_the_last_says_so() {
         offset += ulpdu.len() as u64 - 14;
     }
 }
+
+#[test]
+fn a_stream_may_end_between_two_fpdus_only() {
+    for crc in [false, true] {
+        let mut end = end(
+            &Negotiated {
+                crc,
+                ..negotiated(Role::Responder)
+            },
+            65_000,
+        );
+        end.post_receive(vec![0; 100]).unwrap();
+        let fpdu = raw::fpdu(&raw::send(1, b"hello"), crc);
+        assert!(end.is_at_boundary());
+        for left in (0..fpdu.len()).rev() {
+            let byte = fpdu.len() - left - 1;
+            end.receive(&fpdu[byte..=byte]).unwrap();
+            assert_eq!(end.is_at_boundary(), left == 0, "{left} bytes are missing");
+        }
+    }
+}

@@ -307,6 +307,11 @@ fn read_responses_that_nobody_asked_for() {
     expect(Fault::Unspecified, &[], |_| {
         raw::response(SINK, 0, &[1; 49])
     });
+    // Behind a first half there is room for the second one only.
+    let half = raw::tagged(TAGGED | DDP, 0x42, SINK, 0, &[1; 25]);
+    expect(Fault::TaggedBounds, &[half], |_| {
+        raw::tagged(TAGGED | DDP, 0x42, SINK, 25, &[1; 26])
+    });
     let mut victim = victim(false);
     assert_eq!(
         victim
@@ -318,6 +323,20 @@ fn read_responses_that_nobody_asked_for() {
         .end
         .receive(&raw::fpdu(&raw::response(SINK, 0, &[1; 50]), false));
     assert_eq!(again, Err(Stop::Fault(Fault::TaggedKey)));
+    assert_eq!(completions(&mut victim.end)[0].local.borrow()[..], [1; 50]);
+}
+
+#[test]
+fn read_responses_of_nothing_may_name_anything() {
+    // Where there is no payload, tag and offset are not looked at (RFC 5041 section 5.2).
+    let mut victim = victim(false);
+    for (last, offset) in [(0, 0), (LAST, 25)] {
+        let nothing = raw::tagged(TAGGED | DDP, 0x42, SINK ^ 1, 7, &[]);
+        let half = raw::tagged(TAGGED | DDP | last, 0x42, SINK, offset, &[1; 25]);
+        for ulpdu in [nothing, half] {
+            assert_eq!(victim.end.receive(&raw::fpdu(&ulpdu, false)), Ok(()));
+        }
+    }
     assert_eq!(completions(&mut victim.end)[0].local.borrow()[..], [1; 50]);
 }
 

@@ -7,33 +7,36 @@ use crate::support::{completions, end, negotiated, peer_to_peer, raw, send_all, 
 
 #[test]
 fn mpa_rtr_12_mpa_rtr_13_a_responder_is_silent_until_spoken_to() {
-    let mut responder = end(&negotiated(Role::Responder), 65_000);
-    responder.post_receive(vec![0; 100]).unwrap();
-    for token in 0..3 {
-        let operation = Operation::Send {
-            invalidate: None,
-            solicited: false,
-        };
-        let local = shared(vec![token as u8; 10]);
-        responder
-            .post(Request {
-                token,
-                operation,
-                local,
-                signalled: true,
-            })
-            .unwrap();
-    }
-    assert!(!responder.wants_staging() && send_all(&mut responder).is_empty());
     let first = raw::fpdu(&raw::send(1, b"hello"), false);
-    responder.receive(&first[..first.len() - 1]).unwrap();
-    assert!(send_all(&mut responder).is_empty());
-    responder.receive(&first[first.len() - 1..]).unwrap();
-    let sent = raw::ulpdus(&send_all(&mut responder));
-    assert_eq!(
-        sent.iter().map(|ulpdu| ulpdu[18]).collect::<Vec<_>>(),
-        [0, 1, 2]
-    );
+    // In two pieces, and in one.
+    for cut in [first.len() - 1, 0] {
+        let mut responder = end(&negotiated(Role::Responder), 65_000);
+        responder.post_receive(vec![0; 100]).unwrap();
+        for token in 0..3 {
+            let operation = Operation::Send {
+                invalidate: None,
+                solicited: false,
+            };
+            let local = shared(vec![token as u8; 10]);
+            responder
+                .post(Request {
+                    token,
+                    operation,
+                    local,
+                    signalled: true,
+                })
+                .unwrap();
+        }
+        assert!(!responder.wants_staging() && send_all(&mut responder).is_empty());
+        responder.receive(&first[..cut]).unwrap();
+        assert!(send_all(&mut responder).is_empty());
+        responder.receive(&first[cut..]).unwrap();
+        let sent = raw::ulpdus(&send_all(&mut responder));
+        assert_eq!(
+            sent.iter().map(|ulpdu| ulpdu[18]).collect::<Vec<_>>(),
+            [0, 1, 2]
+        );
+    }
 }
 
 #[test]

@@ -205,6 +205,9 @@ impl ServiceControl {
             .transpose()?;
         memory::check_growth(&before.config, next, self.reactors.len())
             .map_err(ChangeRefused::from)?;
+        if let Some(late) = self.late_devices(next) {
+            return Err(late.into());
+        }
         self.devices.open_for(next, &self.registry)?;
         let exports = exports::next_of(&before.exports, next, &self.registry)?;
         let arenas = self.more_memory(&before.config, next)?;

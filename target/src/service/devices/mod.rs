@@ -95,8 +95,16 @@ pub fn note(config: &Config) -> Option<String> {
     memory_note(config).map(|note| format!("{path}.provider: {note}"))
 }
 
+/// Why devices cannot be used by reactors whose rings have taken on the identities of callers.
+pub(super) const LATE: &str = "folders are served by io_uring in this process, whose reactors \
+    cannot use RDMA devices any more; restart millraced with this listener";
+
 /// The devices of the process, from their first use by a listener until it ends: registrations are
 /// released by threads that may block, and a reactor that drops its listener may not.
+///
+/// The kernel takes commands for a device only from threads with the very credentials that opened
+/// it (`ib_safe_file_access`). A thread that has taken on another identity and its own again has
+/// new ones, so reactors must not, once there are devices.
 #[derive(Clone, Default)]
 pub(super) struct OpenedDevices(Arc<OnceLock<Devices>>);
 

@@ -134,8 +134,14 @@ pub fn privileged() -> bool {
 #[must_use]
 pub fn can_act_as_others() -> bool {
     let capable = capabilities(None).is_ok_and(|own| own.effective.contains(NEEDED));
-    // A namespace may forbid setting groups even to the current ones.
-    capable && knows_others() && groups().and_then(|own| set_groups(&own)).is_ok()
+    // A namespace may forbid setting groups even to the current ones. A thread of its own does it,
+    // as new credentials, although equal, would keep this one from using RDMA devices it has opened.
+    let sets_groups = || groups().and_then(|own| set_groups(&own)).is_ok();
+    let asked = || {
+        let thread = std::thread::Builder::new().spawn(sets_groups).ok()?;
+        thread.join().ok()
+    };
+    capable && knows_others() && asked() == Some(true)
 }
 
 /// Gives this thread a file mode mask of its own that removes no permissions: files get the
