@@ -24,7 +24,7 @@ use crate::state::{
 };
 
 /// The reactor that keeps the state.
-const HOME: usize = 0;
+pub(super) const HOME: usize = 0;
 
 /// How often leases are looked at.
 const LEASE_SCAN: Duration = Duration::from_secs(1);

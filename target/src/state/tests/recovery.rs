@@ -541,8 +541,20 @@ fn an_administrator_ends_the_grace_period_and_takes_state_for_good() {
     disk.open(&mut bed, &other, false, (BOTH, NONE)).unwrap();
     assert_eq!(disk.clients.keys().next().unwrap()[..], b"b"[..]);
     let mut bed = disk.start();
+    let grace = GraceReport {
+        left: LEASE,
+        waits_for: 1,
+        awaited: vec![(b"b"[..].into(), None)],
+    };
+    assert_eq!(bed.home.report_grace(bed.now), Some(grace.clone()));
+    let returned = bed.confirmed(b"b");
+    let awaited = vec![(b"b"[..].into(), Some(returned.id))];
+    let grace = GraceReport { awaited, ..grace };
+    assert_eq!(bed.home.report_grace(bed.now), Some(grace));
+    let report = bed.home.report_client(returned.id, bed.now).unwrap();
+    assert!(report.reclaims && report.is_recorded);
     bed.home.end_grace();
-    assert_eq!(bed.home.grace(), None);
+    assert_eq!(bed.home.report_grace(bed.now), None);
     let client = bed.client(b"c");
     disk.open(&mut bed, &client, false, (BOTH, NONE)).unwrap();
     assert!(!disk.clients.contains_key(&b"b"[..]));
