@@ -116,3 +116,34 @@ fn v4_lease_12_operators_see_the_grace_period_and_end_it() {
     assert_eq!(client.reclaim(&handle), Err(Status::NoGrace));
     kill(server);
 }
+
+#[test]
+fn v4_lease_11_lease_and_courtesy_change_while_clients_are_served() {
+    let folders = ServerFolders::new();
+    let (server, address) = folders.start();
+    let operator = folders.operator(&server);
+    let mut client = SessionClient::join(address, b"first");
+    assert_eq!(client.lease(), 90);
+    let patch = Order::new(Method::Patch, "/api/v1/config")
+        .if_match("*")
+        .with_body(
+            "application/merge-patch+json",
+            br#"{"nfs4": {"lease": "200s", "courtesy": "60s"}}"#.to_vec(),
+        );
+    let answer = operator.send(&patch).unwrap();
+    assert_eq!(answer.status, 200, "{}", answer.body);
+    assert_eq!(client.lease(), 200);
+    let path = format!("/api/v1/nfs4/clients/{:016x}", client.id);
+    let shown: Nfs4Client = get(&operator, &path).value().unwrap();
+    assert!(shown.lease_left_seconds > 100.0, "{shown:?}");
+    assert_eq!(client.reclaim_complete(), Status::Ok);
+    client.open(b"data", b"file").unwrap();
+    kill(server);
+
+    // The configuration file still has the lease of before.
+    let (server, _) = folders.start();
+    let operator = folders.operator(&server);
+    let grace: GraceStatus = get(&operator, "/api/v1/nfs4/grace").value().unwrap();
+    assert!(grace.left_seconds > 100.0, "{grace:?}");
+    kill(server);
+}

@@ -38,6 +38,8 @@ pub(super) struct LeasedClient {
     pub is_confirmed: bool,
     /// When its lease began: it was made or confirmed.
     pub lease_began: Duration,
+    /// The longest lease that it may have been told of.
+    pub lease_told: Duration,
     /// Sequence number of the last CREATE_SESSION.
     pub sequence: u32,
     /// What that returned.
@@ -174,6 +176,7 @@ impl ClientTables {
             origin: None,
             is_confirmed: false,
             lease_began: now,
+            lease_told: Duration::ZERO,
             sequence: 0,
             created: Err(StateError::SeqMisordered),
             sessions: Vec::new(),
@@ -305,9 +308,12 @@ impl StateHome {
 
     /// When the lease of a client runs out, if nothing renews it.
     pub(super) fn lease_end(&self, index: u32) -> Duration {
-        let began = self.clients.get(index).map(|client| client.lease_began);
+        let client = self.clients.get(index);
+        let began = client.map(|client| client.lease_began);
+        let told = client.map(|client| client.lease_told);
         let renewed = self.leases.latest(index);
-        began.unwrap_or_default().max(renewed) + self.config.lease
+        let lease = told.unwrap_or_default().max(self.config.lease);
+        began.unwrap_or_default().max(renewed) + lease
     }
 
     /// The record of a client ID, unless it was never confirmed and has expired.

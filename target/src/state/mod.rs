@@ -59,7 +59,7 @@ pub use error::StateError;
 pub use figures::StateFigures;
 pub use files::FileKey;
 pub use grace::{GraceStatus, RecoveredClients};
-pub use home::{StateConfig, StateEvent, StateHome, StateViews};
+pub use home::{StateConfig, StateEvent, StateHome, StateTerms, StateViews};
 pub use lease::LeaseCells;
 pub use link::{HomeAnswer, HomeLink, HomeOutbox, HomeRequest};
 pub use locks::{LockHolder, LockRequest};

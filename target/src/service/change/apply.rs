@@ -23,7 +23,7 @@ use crate::rdma::FabricId;
 use crate::rpcbind::{Offers, Registration};
 use crate::service::control::{REACTOR_ANSWER_TIMEOUT, ServiceControl};
 use crate::service::worker::ReactorMessage;
-use crate::service::{memory, plan};
+use crate::service::{client_state, memory, plan};
 
 /// The state in force; replaced as a whole.
 #[derive(Clone)]
@@ -149,6 +149,7 @@ impl ServiceControl {
                 .collect(),
             offers: offers_change.then(|| Arc::new(offers.clone())),
             removed: matched.removed.clone(),
+            state_terms: client_state::terms(&next.nfs4),
             limits: limits
                 .filter_map(|(fabric, id)| Some(((*id)?, plan::limits(next, fabric))))
                 .collect(),
