@@ -11,6 +11,7 @@ use millrace_admin::status::{
     Nfs4States,
 };
 use millrace_wire::nfs4::{OperationStatus as Status, sequence_flags};
+use millrace_wire::rpc::Accepted;
 use session_client::{ServerFolders, SessionClient, kill};
 
 fn get(operator: &Client, path: &str) -> Answer {
@@ -145,5 +146,27 @@ fn v4_lease_11_lease_and_courtesy_change_while_clients_are_served() {
     let operator = folders.operator(&server);
     let grace: GraceStatus = get(&operator, "/api/v1/nfs4/grace").value().unwrap();
     assert!(grace.left_seconds > 100.0, "{grace:?}");
+    kill(server);
+}
+
+#[test]
+fn without_version_3_only_version_4_is_served() {
+    let (nfs, mount) = (100_003, 100_005);
+    let folders = ServerFolders::new();
+    let (server, address) = folders.start();
+    let mut client = SessionClient::join(address, b"first");
+    assert_eq!(client.null(nfs, 3), Accepted::Success);
+    assert_eq!(client.null(mount, 3), Accepted::Success);
+    kill(server);
+
+    folders.configure("nfs3: off");
+    let (server, address) = folders.start();
+    let mut client = SessionClient::join(address, b"second");
+    let only_four = Accepted::ProgramMismatch { low: 4, high: 4 };
+    assert_eq!(client.null(nfs, 3), only_four);
+    assert_eq!(client.null(mount, 3), Accepted::ProgramUnavailable);
+    assert_eq!(client.null(nfs, 4), Accepted::Success);
+    assert_eq!(client.reclaim_complete(), Status::Ok);
+    client.open(b"data", b"file").unwrap();
     kill(server);
 }

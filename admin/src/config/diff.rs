@@ -64,6 +64,7 @@ pub fn live_part(running: &Config, wanted: &Config) -> Config {
     // A pool grows and never shrinks.
     live.mempool.size = wanted.mempool.size.max(running.mempool.size);
     live.rpcrdma.inline = running.rpcrdma.inline;
+    live.nfs3 = running.nfs3;
     live.nfs4
         .minor_versions
         .clone_from(&running.nfs4.minor_versions);

@@ -17,7 +17,9 @@ use millrace_wire::nfs4::{
     OpenOperation, Operation, OperationResults, OperationStatus as Status, ProtectionOffer,
     ResultsReader, SequenceOperation, SessionId, StateId, StateOwner, exchange_flags, share,
 };
-use millrace_wire::rpc::{AuthSys, CallHeader, Credential, Groups, OpaqueAuth, ReplyHeader};
+use millrace_wire::rpc::{
+    Accepted, AuthSys, CallHeader, CallOutcome, Credential, Groups, OpaqueAuth, ReplyHeader,
+};
 use millrace_wire::xdr::{Array, BoundedBytes, Decode, Decoder, Encode, Encoder};
 
 use super::millraced::Server;
@@ -71,6 +73,13 @@ impl ServerFolders {
             .unwrap();
         let rpc = rest.split('"').next().unwrap().parse().unwrap();
         (server, rpc)
+    }
+
+    /// Adds a line to the configuration.
+    pub fn configure(&self, line: &str) {
+        let file = self.0.path().join("millraced.yaml");
+        let mut file = fs::File::options().append(true).open(file).unwrap();
+        writeln!(file, "{line}").unwrap();
     }
 
     /// The management plane of a server, with the token.
@@ -218,12 +227,39 @@ impl SessionClient {
     }
 
     pub fn compound(&mut self, operations: &[Operation<'_>]) -> Results {
+        let compound = Compound {
+            minor_version: 2,
+            operations,
+            ..Compound::default()
+        };
+        let reply = self.call((100_003, 4, COMPOUND), &compound);
+        let mut input = Decoder::new(&reply);
+        assert_eq!(ReplyHeader::decode(&mut input).unwrap().xid, self.xid);
+        Results(input.rest().to_vec())
+    }
+
+    /// The status of the answer to a program's NULL.
+    pub fn null(&mut self, program: u32, version: u32) -> Accepted {
+        let reply = self.call((program, version, 0), &());
+        let header = ReplyHeader::decode(&mut Decoder::new(&reply)).unwrap();
+        match header.outcome {
+            CallOutcome::Accepted { status, .. } => status,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// The reply to a call.
+    fn call(
+        &mut self,
+        (program, version, procedure): (u32, u32, u32),
+        arguments: &impl Encode,
+    ) -> Vec<u8> {
         self.xid += 1;
         let header = CallHeader {
             xid: self.xid,
-            program: 100_003,
-            version: 4,
-            procedure: COMPOUND,
+            program,
+            version,
+            procedure,
             credential: Credential::Sys(AuthSys {
                 stamp: 0,
                 machine: b"client",
@@ -233,15 +269,10 @@ impl SessionClient {
             }),
             verifier: OpaqueAuth::NONE,
         };
-        let compound = Compound {
-            minor_version: 2,
-            operations,
-            ..Compound::default()
-        };
         let mut bytes = vec![0; 8192];
         let mut out = Encoder::new(&mut bytes);
         header.encode(&mut out).unwrap();
-        compound.encode(&mut out).unwrap();
+        arguments.encode(&mut out).unwrap();
         let length = out.position();
         let mark = u32::try_from(length).unwrap() | 1 << 31;
         self.socket.write_all(&mark.to_be_bytes()).unwrap();
@@ -251,9 +282,7 @@ impl SessionClient {
         let length = u32::from_be_bytes(mark) & !(1 << 31);
         let mut reply = vec![0; length as usize];
         self.socket.read_exact(&mut reply).unwrap();
-        let mut input = Decoder::new(&reply);
-        assert_eq!(ReplyHeader::decode(&mut input).unwrap().xid, self.xid);
-        Results(input.rest().to_vec())
+        reply
     }
 
     pub fn reclaim_complete(&mut self) -> Status {

@@ -158,8 +158,14 @@ fn what_needs_a_restart_is_told_key_by_key() {
         (memory, larger, vec![Effect::Restart, Effect::Live]),
         (
             "{}",
-            "nfs4: {minor_versions: [1], lease: 30s, delegations: off, courtesy: 1s}",
-            vec![Effect::Restart, Effect::Live, Effect::Live, Effect::Live],
+            "nfs3: off\nnfs4: {minor_versions: [1], lease: 30s, delegations: off, courtesy: 1s}",
+            vec![
+                Effect::Restart,
+                Effect::Restart,
+                Effect::Live,
+                Effect::Live,
+                Effect::Live,
+            ],
         ),
     ] {
         let effects: Vec<Effect> = told(before, after).into_iter().map(|one| one.3).collect();

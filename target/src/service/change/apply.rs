@@ -44,7 +44,7 @@ impl InForce {
     /// The addresses for the port mapper.
     pub fn offers(&self) -> Offers {
         let fabric: Vec<_> = self.listeners.iter().map(|one| one.address).collect();
-        Offers::of_service(self.rpc, &fabric)
+        Offers::of_service(&plan::versions(&self.config), self.rpc, &fabric)
     }
 }
 
