@@ -6,8 +6,10 @@ use std::time::Duration;
 
 use crate::config::{Config, ConfigProblem};
 use crate::status::{
-    CaptureBounds, ClientStatus, ConnectionStatus, DrainOrder, DrainStatus, ExportStatus, Health,
-    ListenerStatus, OperationStatus, PoolStatus, ReactorOutcome, ReactorStatus, Readiness,
+    CaptureBounds, ClientStatus, ConnectionStatus, DrainOrder, DrainStatus, ExportStatus,
+    GraceStatus, Health, ListPage, ListenerStatus, Nfs4Client, Nfs4Clients, Nfs4State,
+    Nfs4StateFilter, Nfs4States, OperationStatus, PoolStatus, ReactorOutcome, ReactorStatus,
+    Readiness,
 };
 
 /// The service as the management plane sees it; the service implements it.
@@ -127,6 +129,74 @@ pub trait Control: Send + Sync + 'static {
         connection: u64,
         bounds: &CaptureBounds,
     ) -> Result<Option<Box<dyn CaptureStream>>, ControlError>;
+
+    /// The state of NFS version 4's clients; `None` if that version is not served.
+    fn nfs4(&self) -> Option<&dyn Nfs4Control>;
+}
+
+/// The state of NFS version 4's clients as the management plane sees it. A page of a list is
+/// gathered in parts of bounded work, and ends early where that takes too long.
+///
+/// # Errors
+///
+/// The reactor that keeps the state did not answer.
+pub trait Nfs4Control {
+    /// Some clients.
+    ///
+    /// # Errors
+    ///
+    /// As said above, here and below.
+    fn clients(&self, page: ListPage) -> Result<Nfs4Clients, ControlError>;
+
+    /// A client; `None` if there is none with this ID.
+    ///
+    /// # Errors
+    ///
+    /// See [`Nfs4Control::clients`].
+    fn client(&self, id: u64) -> Result<Option<Nfs4Client>, ControlError>;
+
+    /// Ends a client with its sessions, opens, locks and delegations. False if there is none with
+    /// this ID.
+    ///
+    /// # Errors
+    ///
+    /// See [`Nfs4Control::clients`].
+    fn end_client(&self, id: u64) -> Result<bool, ControlError>;
+
+    /// Some states.
+    ///
+    /// # Errors
+    ///
+    /// See [`Nfs4Control::clients`].
+    fn states(&self, filter: &Nfs4StateFilter, page: ListPage) -> Result<Nfs4States, ControlError>;
+
+    /// The state with this stateid, whose sequence number is left out; `None` if there is none.
+    ///
+    /// # Errors
+    ///
+    /// See [`Nfs4Control::clients`].
+    fn state(&self, stateid: [u8; 12]) -> Result<Option<Nfs4State>, ControlError>;
+
+    /// Revokes a state. False if there is none in force with this stateid.
+    ///
+    /// # Errors
+    ///
+    /// See [`Nfs4Control::clients`].
+    fn revoke(&self, stateid: [u8; 12]) -> Result<bool, ControlError>;
+
+    /// The grace period.
+    ///
+    /// # Errors
+    ///
+    /// See [`Nfs4Control::clients`].
+    fn grace(&self) -> Result<GraceStatus, ControlError>;
+
+    /// Ends the grace period. False if there is none.
+    ///
+    /// # Errors
+    ///
+    /// See [`Nfs4Control::clients`].
+    fn end_grace(&self) -> Result<bool, ControlError>;
 }
 
 /// A capture in progress; dropping it ends it.

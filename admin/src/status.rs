@@ -7,6 +7,13 @@ use millrace_primitives::HistogramSnapshot;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+mod nfs4;
+
+pub use nfs4::{
+    AwaitedClient, GraceStatus, ListPage, LockRange, Nfs4Access, Nfs4Callbacks, Nfs4Client,
+    Nfs4Clients, Nfs4Revocation, Nfs4State, Nfs4StateFilter, Nfs4StateKind, Nfs4States,
+};
+
 /// The version of the program.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Version {

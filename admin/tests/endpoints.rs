@@ -9,7 +9,7 @@ use millrace_admin::api::AdminHandle;
 use millrace_admin::change::{ChangeHistory, ChangeReport};
 use millrace_admin::client::{Answer, Client, ClientToken, Method, Order};
 use millrace_admin::config::{Config, Network};
-use millrace_admin::control::ApplyError;
+use millrace_admin::control::{ApplyError, Nfs4Control};
 use millrace_admin::status::*;
 use serde_json::{Value, json};
 use support::{Service, connection};
@@ -113,6 +113,11 @@ fn names_that_can_be_none_are_not_found() {
         "/api/v1/clients/here",
         "/api/v1/clients/192.0.2.1:800",
         "/api/v1/clients/%00",
+        "/api/v1/nfs4/clients/7",
+        "/api/v1/nfs4/clients/5F2A9C0000000001",
+        "/api/v1/nfs4/clients/5f2a9c000000000g",
+        "/api/v1/nfs4/states/5f2a9c0000000001",
+        "/api/v1/nfs4/states/+f2a01000000000000000001",
     ] {
         for method in [Method::Get, Method::Delete] {
             let answer = problem(&api.ask(method, path), 404);
@@ -259,11 +264,20 @@ fn nothing_changes_without_the_token() {
         (Method::Post, "/api/v1/listeners"),
         (Method::Delete, "/api/v1/listeners/127.0.0.1:20049"),
         (Method::Put, "/api/v1/log"),
+        (Method::Delete, "/api/v1/nfs4/clients/5f2a9c0000000001"),
+        (
+            Method::Delete,
+            "/api/v1/nfs4/states/5f2a01000000000000000001",
+        ),
+        (Method::Delete, "/api/v1/nfs4/grace"),
     ] {
         let answer = client.send(&Order::new(method, path)).unwrap();
         problem(&answer, 401);
     }
     assert_eq!(api.service.connections.lock().unwrap().len(), 1);
+    let grace = api.service.nfs4.grace().unwrap();
+    let clients = api.service.nfs4.clients.lock().unwrap().len();
+    assert_eq!((grace.active, clients), (true, 2));
     let operations: Operations = client.get("/api/v1/operations").unwrap().value().unwrap();
     assert_eq!(operations.operations.len(), 1);
 }

@@ -92,7 +92,7 @@ fn offers() -> Offers {
         "127.0.0.1:20049".parse().unwrap(),
         "[::1]:20050".parse().unwrap(),
     ];
-    Offers::of_service(Some(tcp), &rdma)
+    Offers::of_service(&[3], Some(tcp), &rdma)
 }
 
 fn read_record(stream: &mut impl Read) -> std::io::Result<Vec<u8>> {
@@ -337,7 +337,7 @@ fn offers_are_replaced_one_after_the_other() {
     let (address, told) = fake_mapper();
     let registration =
         Registration::start(vec![Rendezvous::Tcp(address)], offers(), vec![]).unwrap();
-    let moved = Offers::of_service(None, &["127.0.0.1:20050".parse().unwrap()]);
+    let moved = Offers::of_service(&[3], None, &["127.0.0.1:20050".parse().unwrap()]);
     let before = offers().iter().count();
     assert_eq!(registration.replace(moved), Ok(()));
     let [unset, set] =

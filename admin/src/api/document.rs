@@ -165,6 +165,7 @@ pub fn frame() -> OpenApi {
             tag("health", "Health and metrics, for monitoring"),
             tag("status", "Status"),
             tag("clients", "Clients and their connections"),
+            tag("nfs4", "The state of NFS version 4's clients"),
             tag("configuration", "The configuration and its changes"),
             tag("control", "Operations"),
             tag("dashboard", "The dashboard"),

@@ -42,6 +42,7 @@ mod log;
 mod long;
 mod named;
 mod neighbour;
+mod nfs4;
 mod operator;
 mod origin;
 

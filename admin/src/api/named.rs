@@ -35,6 +35,49 @@ impl Name for u64 {
     }
 }
 
+/// The ID of a client of NFS version 4.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClientIdName(pub u64);
+
+impl Name for ClientIdName {
+    const WHAT: &'static str = "client ID of 16 hexadecimal digits";
+
+    fn read(text: &str) -> Option<Self> {
+        let bytes = hexadecimal(text)?;
+        Some(Self(u64::from_be_bytes(bytes)))
+    }
+}
+
+/// A stateid of NFS version 4 without its sequence number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StateidName(pub [u8; 12]);
+
+impl Name for StateidName {
+    const WHAT: &'static str = "stateid of 24 hexadecimal digits";
+
+    fn read(text: &str) -> Option<Self> {
+        hexadecimal(text).map(Self)
+    }
+}
+
+/// Bytes as two digits each. There is one name for each: no capital letters.
+fn hexadecimal<const N: usize>(text: &str) -> Option<[u8; N]> {
+    let digit = |byte: u8| match byte {
+        b'0'..=b'9' => Some(byte - b'0'),
+        b'a'..=b'f' => Some(byte - b'a' + 10),
+        _ => None,
+    };
+    let text: &[u8] = text.as_bytes();
+    let mut bytes = [0; N];
+    if text.len() != 2 * N {
+        return None;
+    }
+    for (byte, pair) in bytes.iter_mut().zip(text.chunks_exact(2)) {
+        *byte = digit(pair[0])? << 4 | digit(pair[1])?;
+    }
+    Some(bytes)
+}
+
 /// A client.
 impl Name for IpAddr {
     const WHAT: &'static str = "address";

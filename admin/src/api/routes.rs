@@ -15,7 +15,7 @@ use super::problem::problem;
 use super::upload::received;
 use super::{
     capture, client_limits, clients, config, connections, document, drain, health, listeners, log,
-    status,
+    nfs4, status,
 };
 use crate::config::ReadToken;
 use crate::dashboard;
@@ -49,6 +49,11 @@ pub fn table() -> OpenApiRouter<AdminState> {
         .routes(routes!(listeners::list, listeners::add))
         .routes(routes!(listeners::show, listeners::remove))
         .routes(routes!(log::show, log::put))
+        .routes(routes!(nfs4::list_clients))
+        .routes(routes!(nfs4::show_client, nfs4::end_client))
+        .routes(routes!(nfs4::list_states))
+        .routes(routes!(nfs4::show_state, nfs4::revoke))
+        .routes(routes!(nfs4::show_grace, nfs4::end_grace))
         .routes(routes!(drain::show, drain::start, drain::cancel))
 }
 

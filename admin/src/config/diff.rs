@@ -64,7 +64,10 @@ pub fn live_part(running: &Config, wanted: &Config) -> Config {
     // A pool grows and never shrinks.
     live.mempool.size = wanted.mempool.size.max(running.mempool.size);
     live.rpcrdma.inline = running.rpcrdma.inline;
-    live.nfs4 = running.nfs4.clone();
+    live.nfs3 = running.nfs3;
+    live.nfs4
+        .minor_versions
+        .clone_from(&running.nfs4.minor_versions);
     live.rpc.rpcbind = running.rpc.rpcbind;
     // The embedded port mapper has its own port at the same address.
     if running.rpc.rpcbind == Rpcbind::Embedded && wanted.rpc.listen.ip() != running.rpc.listen.ip()

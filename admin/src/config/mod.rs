@@ -49,7 +49,7 @@ pub use nfs4::{Delegations, Nfs4};
 pub use parse::{Source, TEXT_MAX, load, load_with_source, parse, to_yaml};
 pub use path::{KeyPath, Segment};
 pub use posix::{CallerIdentity, DirectIo, GroupSource, MountView, Posix, StoreLimits, SyncMode};
-pub use schema::{AddressText, SocketText, TagsText};
+pub use schema::{AddressText, ClientIdText, SocketText, StateidText, TagsText};
 pub use tls::{ClientAuth, PlainHttp, Tls};
 pub use units::{Bandwidth, ByteSize, ParseUnitError, format_duration, parse_duration};
 use validate::clash;

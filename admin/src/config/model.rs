@@ -29,6 +29,8 @@ pub struct Config {
     pub rpc: Rpc,
     /// RPC-over-RDMA.
     pub rpcrdma: Rpcrdma,
+    /// Whether NFS version 3 is served, with MOUNT.
+    pub nfs3: Switch,
     /// NFS version 4.
     pub nfs4: Nfs4,
     /// Credits and limits of memory advertised for read-chunk replies.
@@ -60,6 +62,7 @@ impl Default for Config {
             fabric: vec![Fabric::default()],
             rpc: Rpc::default(),
             rpcrdma: Rpcrdma::default(),
+            nfs3: Switch::On,
             nfs4: Nfs4::default(),
             flow: Flow::default(),
             exports: Vec::new(),

@@ -5,10 +5,10 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::KeyPath;
 use super::schema::DurationText;
 use super::units::duration;
 use super::validate::Problems;
+use super::{KeyPath, Switch};
 
 /// The minor versions that can be served.
 const MINOR_VERSIONS: [u32; 2] = [1, 2];
@@ -50,7 +50,7 @@ pub enum Delegations {
 impl Default for Nfs4 {
     fn default() -> Self {
         Self {
-            minor_versions: Vec::new(),
+            minor_versions: MINOR_VERSIONS.to_vec(),
             lease: Duration::from_secs(90),
             delegations: Delegations::Auto,
             courtesy: Duration::from_secs(24 * 3600),
@@ -59,8 +59,11 @@ impl Default for Nfs4 {
 }
 
 /// Adds what is wrong with the section.
-pub(super) fn check(problems: &mut Problems, path: &KeyPath, nfs4: &Nfs4) {
+pub(super) fn check(problems: &mut Problems, path: &KeyPath, nfs4: &Nfs4, nfs3: Switch) {
     let versions = path.key("minor_versions");
+    if nfs4.minor_versions.is_empty() && !nfs3.is_on() {
+        problems.add(&versions, "no version of NFS is served, as nfs3 is off");
+    }
     for (index, version) in nfs4.minor_versions.iter().enumerate() {
         if !MINOR_VERSIONS.contains(version) {
             let message = format!("minor version {version} is not served; accepted are 1 and 2");
@@ -77,7 +80,7 @@ pub(super) fn check(problems: &mut Problems, path: &KeyPath, nfs4: &Nfs4) {
 
 #[cfg(test)]
 mod tests {
-    use crate::config::{Config, Nfs4, validate};
+    use crate::config::{Config, Nfs4, Switch, validate};
     use std::time::Duration;
 
     #[test]
@@ -89,6 +92,24 @@ mod tests {
             let errors = validate(&config).into_iter();
             let errors = errors.filter(|one| one.path.to_string() == "nfs4.courtesy");
             assert_eq!(errors.count(), count, "{courtesy}");
+        }
+    }
+
+    #[test]
+    fn a_server_without_any_version_of_nfs_is_refused() {
+        for (nfs3, minor_versions, count) in [
+            (Switch::On, &[][..], 0),
+            (Switch::Off, &[2], 0),
+            (Switch::Off, &[], 1),
+        ] {
+            let mut config = Config {
+                nfs3,
+                ..Config::default()
+            };
+            config.nfs4.minor_versions = minor_versions.to_vec();
+            let errors = validate(&config).into_iter();
+            let errors = errors.filter(|one| one.path.to_string() == "nfs4.minor_versions");
+            assert_eq!(errors.count(), count, "{nfs3:?} {minor_versions:?}");
         }
     }
 

@@ -14,6 +14,12 @@ use super::{Bandwidth, ByteSize, Cores, Network};
 /// Stands for addresses, such as `10.0.0.1`, in the API's description.
 pub struct AddressText;
 
+/// Stands for client IDs of NFS version 4 in the API's description.
+pub struct ClientIdText;
+
+/// Stands for stateids of NFS version 4 in the API's description.
+pub struct StateidText;
+
 /// Stands for durations, such as `100us`, in the API's description.
 pub struct DurationText;
 
@@ -91,6 +97,24 @@ schema!(
         r"^[0-9A-Fa-f:.]+$",
         "An address of version 4 or 6.",
         "10.0.0.1"
+    )
+);
+schema!(
+    ClientIdText,
+    "ClientId",
+    text(
+        r"^[0-9a-f]{16}$",
+        "A client ID of NFS version 4, 16 hexadecimal digits.",
+        "5f2a9c0000000001"
+    )
+);
+schema!(
+    StateidText,
+    "Stateid",
+    text(
+        r"^[0-9a-f]{24}$",
+        "A stateid of NFS version 4 without its sequence number, 24 hexadecimal digits.",
+        "5f2a01000000000000000001"
     )
 );
 schema!(

@@ -72,7 +72,7 @@ pub fn validate(config: &Config) -> Vec<ConfigProblem> {
     problems.fabric(&root.key("fabric"), config);
     problems.listeners(config);
     problems.rpcrdma(&root.key("rpcrdma"), &config.rpcrdma);
-    nfs4::check(&mut problems, &root.key("nfs4"), &config.nfs4);
+    nfs4::check(&mut problems, &root.key("nfs4"), &config.nfs4, config.nfs3);
     problems.flow(&root.key("flow"), &config.flow);
     problems.exports(&root.key("exports"), &config.exports);
     posix::check(&mut problems, &root.key("exports"), config);

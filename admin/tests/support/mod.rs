@@ -10,13 +10,16 @@ use std::sync::{Arc, Mutex};
 use millrace_admin::api::{AdminHandle, AdminSocket, AdminState, ApiLimits, serve_with_socket};
 use millrace_admin::change::ConfigStore;
 use millrace_admin::config::{Config, ConfigProblem};
-use millrace_admin::control::{Applied, ApplyError, CaptureStream, Control, ControlError};
+use millrace_admin::control::{
+    Applied, ApplyError, CaptureStream, Control, ControlError, Nfs4Control,
+};
 use millrace_admin::metrics::Metrics;
 use millrace_admin::status::*;
 
 pub mod bench;
 pub mod ctl;
 pub mod http;
+pub mod nfs4;
 pub mod raw;
 pub mod tls;
 
@@ -36,6 +39,7 @@ pub struct Service {
     pub applied: AtomicU64,
     pub connections: Mutex<Vec<ConnectionStatus>>,
     pub drain: Mutex<DrainPhase>,
+    pub nfs4: nfs4::StateOfClients,
 }
 
 impl Service {
@@ -51,6 +55,7 @@ impl Service {
             applied: AtomicU64::new(0),
             connections: Mutex::new(vec![connection()]),
             drain: Mutex::new(DrainPhase::Serving),
+            nfs4: nfs4::StateOfClients::default(),
         })
     }
 
@@ -306,6 +311,10 @@ impl Control for Service {
         let connections = self.connections.lock().unwrap();
         let known = connections.iter().any(|one| one.id == connection);
         Ok(known.then(|| Box::new(Once(Some(b"captured".to_vec()))) as _))
+    }
+
+    fn nfs4(&self) -> Option<&dyn Nfs4Control> {
+        Some(&self.nfs4)
     }
 }
 

@@ -14,8 +14,7 @@ def mount(context):
     """Mounts the export and makes sure that RDMA carries it."""
     context.mounted.mount()
     shown = context.mounted.shown()
-    version = context.mounted.server.get("nfs", "3")
-    for option in (f"vers={version}", "proto=rdma"):
+    for option in (f"vers={context.mounted.version()}", "proto=rdma"):
         check(option in shown, f"the kernel shows {','.join(shown)}")
     context.mounted.counters()
     os.listdir(context.root)

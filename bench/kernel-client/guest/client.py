@@ -10,6 +10,7 @@ import sys
 
 import cases_data
 import cases_fabric
+import cases_locks
 import cases_mount
 import cases_names
 import cases_programs
@@ -21,8 +22,8 @@ from control import Control
 
 # The order in which they run: those that change the mount come last.
 MODULES = (
-    cases_data, cases_unaligned, cases_version2, cases_names, cases_programs, cases_mount,
-    cases_fabric,
+    cases_data, cases_unaligned, cases_locks, cases_version2, cases_names, cases_programs,
+    cases_mount, cases_fabric,
 )
 
 

@@ -118,11 +118,20 @@ class Mount:
     def options(self):
         port = self.server["rdma_port"] if self.transport == "rdma" else self.server["nfs_port"]
         version = self.server.get("nfs", "3")
+        if version == "default" and self.transport == "rdma":
+            # Nothing else, as most people mount it.
+            return ",".join(["rdma", *self._extra])
+        version = self.version()
         options = [f"vers={version},proto={self.transport},port={port},retry=0"]
         if version == "3":
             mount_port = self.server["mount_port"]
             options.append(f"nolock,mountproto=tcp,mountvers=3,mountport={mount_port}")
         return ",".join([*options, *self._extra])
+
+    def version(self):
+        """The version of NFS that the mount has to have."""
+        version = self.server.get("nfs", "3")
+        return "4.2" if version == "default" else version
 
     def mount(self):
         os.makedirs(self.point, exist_ok=True)

@@ -9,6 +9,7 @@ mod operation;
 mod random;
 mod run;
 mod server;
+mod state;
 mod tcp;
 mod tree;
 
@@ -21,6 +22,7 @@ use anyhow::{Context as _, Result, bail};
 use clap::Args;
 
 use crate::client::{Client, ClientOptions, ServerAddress};
+use crate::load::NfsVersion;
 use crate::lookup::resolve;
 use crate::table::Table;
 use crate::units;
@@ -28,6 +30,7 @@ use mutant::Mutant;
 use random::Random;
 use run::{CrashPlan, CrashRun, Sums};
 use server::{Own, Server, Store};
+use state::{StateFault, StatePlan, StateRun, StateSums};
 
 /// The export of a server started here.
 const EXPORT: &str = "/crash";
@@ -58,6 +61,18 @@ const TELL: Duration = Duration::from_secs(2);
 /// them with the same XIDs: a call that was executed must be answered with success (`remembered`).
 /// Being refused because it cannot be executed twice (`forgotten`) is an error.
 ///
+/// With --nfs 4.1 or 4.2, clients over RDMA instead keep opening (with denials), closing, locking,
+/// unlocking, writing and reading files that they share. After each kill they return in random order,
+/// some of them restarted, some too late, and sometimes the server is killed again meanwhile. It is
+/// verified that:
+///
+///   - every open and lock that was answered can be reclaimed, with its denials and modes, and
+///     nothing else can;
+///   - until then strangers, and reclaims of what others have reclaimed, are refused;
+///   - afterwards a stranger meets exactly what the clients have, byte by byte, and no less;
+///   - nothing is granted twice, under load and after the restart; stateids of before are dead;
+///   - what was written is there.
+///
 /// The first violation ends the run with status 1, the seed, and a folder with the journal of all
 /// calls and the server's log. The seed reproduces the calls; the moments of the kills depend on
 /// the machine.
@@ -69,6 +84,8 @@ Examples:
   A thousand, on another file system, with two reactors and direct I/O:
     millrace-bench crash --spawn build/release/millraced --cycles 1000 --root /mnt/xfs \\
         --reactors 2 --store-key direct=always
+  Opens and locks of NFS version 4.2, with five clients:
+    millrace-bench crash --spawn build/release/millraced --nfs 4.2 --clients 5
   Test the checker itself:
     millrace-bench crash --spawn build/release/millraced --self-test
   Another server, which a command kills and restarts:
@@ -78,6 +95,16 @@ Examples:
 pub struct Crash {
     #[command(flatten)]
     options: ClientOptions,
+
+    /// The version of NFS: 3 for data and names, 4.1 or 4.2 for opens and locks (with --spawn and a
+    /// store of kind posix).
+    #[arg(long, value_enum, value_name = "VERSION", default_value = "3")]
+    nfs: NfsVersion,
+
+    /// Of version 4, so many clients of a thousand do not return before the end of the grace period,
+    /// which then takes 10 s.
+    #[arg(long, value_name = "NUMBER", default_value_t = 2)]
+    absent: u64,
 
     /// The millraced to start, kill and start again.
     #[arg(long, value_name = "PROGRAM", required_unless_present = "target")]
@@ -171,6 +198,9 @@ impl Crash {
     pub fn run(&self) -> Result<bool> {
         if self.cycles == 0 || self.clients == 0 || self.depth == 0 || self.reactors == 0 {
             bail!("--cycles, --clients, --depth and --reactors take 1 or more");
+        }
+        if let Some(minor_version) = self.nfs.minor_version() {
+            return self.run_states(minor_version);
         }
         if self.self_test {
             return self.test_mutants();
@@ -285,7 +315,7 @@ impl Crash {
                 format!("{{ kind: posix, root: {}{more} }}", root.display())
             }
         };
-        let mut own = Own::new(program, folder, EXPORT, &store, self.reactors)?;
+        let mut own = Own::new(program, folder, EXPORT, &store, self.reactors, "")?;
         own.start()?;
         let (place, nfs) = (ServerAddress::of(own.rdma, own.rpc, EXPORT), own.rpc);
         Ok((Server::Own(own), place, nfs))
@@ -312,6 +342,135 @@ impl Crash {
             fs::remove_dir_all(&folder)?;
         }
         Ok(all)
+    }
+
+    /// A run about opens and locks; with `--self-test` one for each fault, which must be noticed.
+    fn run_states(&self, minor_version: u32) -> Result<bool> {
+        if self.spawn.is_none() || self.store != Store::Posix {
+            bail!("--nfs 4.1 and 4.2 take --spawn, and a store of kind posix");
+        }
+        let seed = self
+            .seed
+            .unwrap_or_else(|| u64::from(std::process::id()) ^ clock());
+        if self.self_test {
+            let mut random = Random::new(seed);
+            let mut all = true;
+            for fault in StateFault::ALL {
+                let folder = self.folder(&format!("{fault:?}"))?;
+                let seed = random.next();
+                match self.go_states(&folder, seed, minor_version, Some(fault)) {
+                    Ok(_) => {
+                        println!("MISSED {fault:?} (seed {seed})");
+                        all = false;
+                    }
+                    Err((_, error)) => println!("found  {fault:?}: {error:#}"),
+                }
+                fs::remove_dir_all(&folder)?;
+            }
+            return Ok(all);
+        }
+        let folder = self.folder("run")?;
+        eprintln!("seed {seed}, logs in {}", folder.display());
+        let start = Instant::now();
+        match self.go_states(&folder, seed, minor_version, None) {
+            Ok(sums) => {
+                self.print_states(&sums, seed, start.elapsed());
+                if self.keep {
+                    eprintln!("logs: {}", folder.display());
+                } else {
+                    fs::remove_dir_all(&folder)?;
+                }
+                Ok(true)
+            }
+            Err((done, error)) => {
+                println!("cycle {}: {error:#}", done + 1);
+                println!("seed {seed}, logs and files: {}", folder.display());
+                Ok(false)
+            }
+        }
+    }
+
+    /// All cycles of one run; after an error, how many were done before.
+    fn go_states(
+        &self,
+        folder: &Path,
+        seed: u64,
+        minor_version: u32,
+        fault: Option<StateFault>,
+    ) -> Result<StateSums, (u64, anyhow::Error)> {
+        let mut done = 0;
+        let cycles = match fault {
+            Some(_) => MUTANT_CYCLES,
+            None => self.cycles,
+        };
+        let mut go = || {
+            let program = self.spawn.as_ref().context("--spawn")?;
+            let root = folder.join("export");
+            fs::create_dir(&root)?;
+            let store = format!("{{ kind: posix, root: {} }}", root.display());
+            let lease = state::LEASE.as_secs();
+            let keys = format!("nfs4: {{ minor_versions: [1, 2], lease: {lease}s }}\n");
+            let mut own = Own::new(program, folder, EXPORT, &store, self.reactors, &keys)?;
+            own.start()?;
+            let mut options = self.options.clone();
+            options.settle = options.settle.or(Some(Duration::ZERO));
+            let place = ServerAddress::of(own.rdma, own.rpc, EXPORT);
+            let plan = StatePlan {
+                folder: folder.to_owned(),
+                export: EXPORT.trim_start_matches('/'),
+                clients: self.clients,
+                minor_version,
+                load: self.load,
+                absent: self.absent,
+                fault,
+            };
+            let mut run = StateRun::new(plan, own, Client { place, options }, seed)?;
+            let mut told = Instant::now();
+            while done < cycles {
+                run.cycle(done + 1)?;
+                done += 1;
+                if told.elapsed() > TELL && fault.is_none() {
+                    told = Instant::now();
+                    eprintln!("{done} of {cycles} cycles");
+                }
+            }
+            run.finish()
+        };
+        go().map_err(|error| (done, error))
+    }
+
+    fn print_states(&self, sums: &StateSums, seed: u64, elapsed: Duration) {
+        if self.json {
+            let seconds = elapsed.as_secs_f64();
+            let report = serde_json::json!({ "seed": seed, "seconds": seconds, "sums": sums });
+            println!("{report}");
+            return;
+        }
+        let mut table = Table::new(&["operations done", ""]);
+        for (name, count) in &sums.done {
+            table.row(&[(*name).to_owned(), count.to_string()]);
+        }
+        println!("{table}");
+        println!(
+            "{} kills, {} of them before all had returned, in {:.1} s; all back within {} ms",
+            sums.kills,
+            sums.kills_in_grace,
+            elapsed.as_secs_f64(),
+            sums.longest_return_ms
+        );
+        println!(
+            "{} operations refused as they conflict, {} without an answer",
+            sums.refused, sums.unanswered
+        );
+        println!(
+            "reclaimed: {} opens, {} ranges; {} clients had been restarted, {} came too late",
+            sums.opens_reclaimed, sums.locks_reclaimed, sums.restarted, sums.late
+        );
+        println!(
+            "refused in grace periods: {}; compared with the answers to a stranger: {}",
+            sums.refused_in_grace, sums.probes
+        );
+        println!("nothing lost, nothing granted twice");
     }
 
     fn print(&self, sums: &Sums, seed: u64, elapsed: Duration) {

@@ -55,7 +55,8 @@ pub struct Own {
 }
 
 impl Own {
-    /// A server of this program, with all that it needs in `folder`; it is not started.
+    /// A server of this program, with all that it needs in `folder`; it is not started. `keys` are
+    /// more lines of its configuration.
     ///
     /// # Errors
     /// If files cannot be made.
@@ -65,6 +66,7 @@ impl Own {
         export: &str,
         store: &str,
         reactors: usize,
+        keys: &str,
     ) -> Result<Self> {
         let (rdma, rpc) = (free_address()?, free_address()?);
         let state = folder.join("state");
@@ -86,7 +88,7 @@ exports:
     squash: none
 admin: {{ listen: 127.0.0.1:0 }}
 log: info
-",
+{keys}",
             state.display()
         );
         fs::write(&config, text)?;

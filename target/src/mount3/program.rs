@@ -1,5 +1,6 @@
 //! MOUNT version 3 as the program table has it: decode, serve, encode.
 
+use std::cell::Cell;
 use std::net::IpAddr;
 use std::rc::Rc;
 
@@ -42,10 +43,15 @@ const LIST_MAX: usize = 60 << 10;
 pub struct Mount3<S> {
     exports: Rc<ServedExports<S>>,
     clients: MountTable,
+    is_off: Cell<bool>,
 }
 
 impl<S: Store> Program for Mount3<S> {
     const INFO: &'static ProgramInfo = &INFO;
+
+    fn is_served(&self) -> bool {
+        !self.is_off.get()
+    }
 
     async fn serve<B: Bulk>(
         &self,
@@ -84,7 +90,16 @@ impl<S: Store> Mount3<S> {
     /// Serves these exports. `clients` are those of the whole process.
     #[must_use]
     pub fn new(exports: Rc<ServedExports<S>>, clients: MountTable) -> Self {
-        Self { exports, clients }
+        Self {
+            exports,
+            clients,
+            is_off: Cell::new(false),
+        }
+    }
+
+    /// Serves nothing from now on.
+    pub fn end(&self) {
+        self.is_off.set(true);
     }
 
     async fn mnt(&self, client: IpAddr, path: Path<'_>) -> MountResults {

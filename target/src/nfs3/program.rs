@@ -1,6 +1,6 @@
 //! NFS version 3 as the program table has it: decode, admit, execute, encode.
 
-use std::cell::OnceCell;
+use std::cell::{Cell, OnceCell};
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -28,6 +28,7 @@ pub struct Nfs3<S> {
     counters: Arc<Nfs3Counters>,
     /// What is asked before files are used, where clients of other versions have delegations.
     delegations: OnceCell<DelegationGate>,
+    is_off: Cell<bool>,
 }
 
 impl<S: Store> Nfs3<S> {
@@ -38,7 +39,13 @@ impl<S: Store> Nfs3<S> {
             exports,
             counters: Arc::default(),
             delegations: OnceCell::new(),
+            is_off: Cell::new(false),
         }
+    }
+
+    /// Serves nothing from now on.
+    pub fn end(&self) {
+        self.is_off.set(true);
     }
 
     /// Respects delegations from now on. The first gate given counts.
@@ -196,6 +203,10 @@ impl<S: Store> Nfs3<S> {
 
 impl<S: Store> Program for Nfs3<S> {
     const INFO: &'static ProgramInfo = &rules::INFO;
+
+    fn is_served(&self) -> bool {
+        !self.is_off.get()
+    }
 
     fn admits(&self, client: IpAddr) -> bool {
         self.exports.admits(client)

@@ -10,7 +10,7 @@ use super::client_state::ClientState;
 use super::client_translation::{attributes, limits, principal, status};
 use super::seam::CallOrigin;
 use crate::state::{
-    BindingRequest, BoundChannels, ClientId, SessionId, SessionRequest, StateError,
+    BindingRequest, BoundChannels, ClientId, SessionId, SessionOrigin, SessionRequest, StateError,
 };
 
 /// CREATE_SESSION.
@@ -38,6 +38,10 @@ pub(super) async fn create(
         sender.allow(connection);
     }
     let principal = principal(origin.credential);
+    let from = SessionOrigin {
+        address: origin.address(),
+        minor_version: origin.minor_version,
+    };
     let grant = state
         .ask(move |home, now| {
             let request = SessionRequest {
@@ -47,6 +51,7 @@ pub(super) async fn create(
                 fore,
                 back,
                 backchannel,
+                origin: Some(from),
                 connection: path,
                 callbacks: callbacks.as_ref(),
                 fault: fault.as_ref(),

@@ -1,6 +1,7 @@
 //! The state of clients, as [`StateHome`] keeps it: translation between the protocol and the room
 //! `state`.
 
+use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,7 +30,7 @@ use crate::rpc::ConnectionRef;
 use crate::state::{
     ClientId, DelegationGate, FileUse, HomeLink, IoKind, RecordProgress, ReferringRequest,
     SessionBegin, SessionClaim, SessionConditions, SessionDirectory, SessionId, ShareMode,
-    StateError, StateHome, StateViews, Stateid,
+    StateError, StateHome, StateTerms, StateViews, Stateid,
 };
 
 /// Longest reply that is cached unasked, if its request changed something: clients do not ask for
@@ -51,7 +52,7 @@ pub struct ClientState {
     link: Rc<HomeLink>,
     views: StateViews,
     identity: ServerIdentity,
-    lease: Duration,
+    lease: Cell<Duration>,
     minor_versions: Vec<u32>,
     callbacks: Option<CallbackSender>,
     delegations: DelegationGate,
@@ -102,7 +103,7 @@ impl ClientState {
             link,
             views,
             identity,
-            lease,
+            lease: Cell::new(lease),
             minor_versions,
             callbacks: None,
         }
@@ -140,6 +141,13 @@ impl ClientState {
     pub fn with_records(mut self, progress: Arc<RecordProgress>) -> Self {
         self.record_waits = RecordWaits::new(progress);
         self
+    }
+
+    /// Tells clients of this lease from now on, and changes the terms of the home if it is on this
+    /// reactor.
+    pub fn change_terms(&self, terms: StateTerms) {
+        self.lease.set(terms.lease);
+        let _ = self.link.ask_here(|home, _| home.change_terms(terms));
     }
 
     /// The way to the home.
@@ -192,7 +200,7 @@ impl StateSeam for ClientState {
     }
 
     fn lease_seconds(&self) -> u32 {
-        u32::try_from(self.lease.as_secs()).unwrap_or(u32::MAX)
+        u32::try_from(self.lease.get().as_secs()).unwrap_or(u32::MAX)
     }
 
     async fn sequence(

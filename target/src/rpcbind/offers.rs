@@ -25,31 +25,25 @@ pub struct Offers {
 }
 
 impl Offers {
-    /// The offers of a service: MOUNT and NFS at the TCP address, NFS at each RDMA address.
+    /// The offers of a service: these versions of NFS at the TCP address and at each RDMA address,
+    /// and MOUNT at the TCP address where version 3 is one of them.
     #[must_use]
-    pub fn of_service(tcp: Option<SocketAddr>, rdma: &[SocketAddr]) -> Self {
+    pub fn of_service(versions: &[u32], tcp: Option<SocketAddr>, rdma: &[SocketAddr]) -> Self {
         let mut offers = Self::default();
         if let Some(address) = tcp {
-            offers.add(
-                nfs3::PROGRAM,
-                nfs3::VERSION,
-                [Netid::Tcp, Netid::Tcp6],
-                address,
-            );
-            offers.add(
-                mount::PROGRAM,
-                mount::VERSION,
-                [Netid::Tcp, Netid::Tcp6],
-                address,
-            );
+            for &version in versions {
+                offers.add(nfs3::PROGRAM, version, [Netid::Tcp, Netid::Tcp6], address);
+            }
+            if versions.contains(&nfs3::VERSION) {
+                let tcp = [Netid::Tcp, Netid::Tcp6];
+                offers.add(mount::PROGRAM, mount::VERSION, tcp, address);
+            }
         }
         for &address in rdma {
-            offers.add(
-                nfs3::PROGRAM,
-                nfs3::VERSION,
-                [Netid::Rdma, Netid::Rdma6],
-                address,
-            );
+            for &version in versions {
+                let rdma = [Netid::Rdma, Netid::Rdma6];
+                offers.add(nfs3::PROGRAM, version, rdma, address);
+            }
         }
         offers
     }
@@ -148,7 +142,7 @@ mod tests {
             "10.0.0.1:20049".parse().unwrap(),
             "[2001:db8::1]:20049".parse().unwrap(),
         ];
-        let offers = Offers::of_service(Some(tcp), &rdma);
+        let offers = Offers::of_service(&[nfs3::VERSION], Some(tcp), &rdma);
         let expected = [
             ("tcp", "127.0.0.1:2049".to_owned()),
             ("rdma", "10.0.0.1:20049".to_owned()),
@@ -159,8 +153,18 @@ mod tests {
     }
 
     #[test]
+    fn without_version_3_there_is_no_mount() {
+        let tcp = "127.0.0.1:2049".parse().unwrap();
+        let offers = Offers::of_service(&[4], Some(tcp), &[tcp]);
+        assert_eq!(names(&offers, mount::PROGRAM), []);
+        assert!(offers.iter().all(|offer| offer.version == 4));
+        assert_eq!(offers.iter().count(), 2);
+    }
+
+    #[test]
     fn rr1_bind_01_sockets_of_both_families_have_both_names() {
-        let offers = Offers::of_service(None, &["[::]:20049".parse().unwrap()]);
+        let rdma = ["[::]:20049".parse().unwrap()];
+        let offers = Offers::of_service(&[nfs3::VERSION], None, &rdma);
         let expected = [
             ("rdma6", "[::]:20049".to_owned()),
             ("rdma", "0.0.0.0:20049".to_owned()),

@@ -273,7 +273,8 @@ pub fn start(config: Arc<Config>, progress: &StartProgress) -> Result<Service, S
         StartError::Watchdog(error)
     })?;
     let registration = (config.rpc.rpcbind == config::Rpcbind::Register).then(|| {
-        let offers = Offers::of_service(addresses.rpc, &addresses.fabric);
+        let versions = terms::versions(&config);
+        let offers = Offers::of_service(&versions, addresses.rpc, &addresses.fabric);
         Registration::start(Rendezvous::of_this_host(), offers, cores.clone())
     });
     let registration = registration.transpose().unwrap_or_else(|error| {
@@ -366,7 +367,7 @@ fn spawn(
         let (fabrics, fabric) = fabrics(&plan, context)?;
         let programs = shared.programs.clone();
         let (tcp, rpc) = tcp(&plan, context, &shared.pool, &shared.flow, programs)?;
-        let offers = Offers::of_service(rpc, &fabric);
+        let offers = Offers::of_service(&terms::versions(&plan.config), rpc, &fabric);
         if let (0, Some(everywhere)) = (plan.index, &plan.offers) {
             // The first reactor, which listens, is created before the others.
             let _ = everywhere.set(offers.clone());
@@ -472,6 +473,10 @@ fn shared(plan: &WorkerPlan, context: &Context) -> Result<BuiltShared, BuildErro
     let (programs, home) = match client_state {
         Some((state, home)) => (programs.with_nfs4(state), Some(home)),
         None => (programs, None),
+    };
+    let programs = match config.nfs3 {
+        config::Switch::On => programs,
+        config::Switch::Off => programs.without_nfs3(),
     };
     let shared = ResponderShared::new(programs.clone(), pool, clock, settings);
     shared.admit_by(move |address| programs.admits(address));

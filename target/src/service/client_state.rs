@@ -20,11 +20,11 @@ use crate::handle::HandleKey;
 use crate::nfs4::{CallbackSender, ClientState, ServerIdentity};
 use crate::state::{
     CallbackOrder, HomeAnswer, HomeLink, HomeOutbox, HomeRequest, RecordProgress, RecoveredClients,
-    StateConfig, StateHome, StateViews,
+    StateConfig, StateHome, StateTerms, StateViews,
 };
 
 /// The reactor that keeps the state.
-const HOME: usize = 0;
+pub(super) const HOME: usize = 0;
 
 /// How often leases are looked at.
 const LEASE_SCAN: Duration = Duration::from_secs(1);
@@ -47,21 +47,32 @@ pub struct SharedClientState {
     alarms: Arc<Mutex<Vec<Alarm>>>,
 }
 
+/// What of the settings may change while clients are served.
+#[must_use]
+pub fn terms(settings: &Nfs4) -> StateTerms {
+    StateTerms {
+        lease: settings.lease,
+        courtesy: settings.courtesy,
+        delegations: settings.delegations == Delegations::Auto,
+    }
+}
+
 impl SharedClientState {
     /// State for so many reactors, which nobody keeps yet.
     ///
     /// # Errors
     /// The system gives no random bytes.
     pub fn new(reactors: usize, settings: &Nfs4, identity: [u8; 16]) -> io::Result<Self> {
+        let terms = terms(settings);
         let mut start = [0; 16];
         std::fs::File::open("/dev/urandom")?.read_exact(&mut start)?;
         Ok(Self {
             config: StateConfig {
                 start,
                 reactors,
-                lease: settings.lease,
-                delegations: settings.delegations == Delegations::Auto,
-                courtesy: settings.courtesy,
+                lease: terms.lease,
+                delegations: terms.delegations,
+                courtesy: terms.courtesy,
                 // Their slots may keep 8 KiB of replies each, so all together 512 MiB.
                 sessions: 1024,
                 sessions_per_client: 16,

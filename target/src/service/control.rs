@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender};
 use millrace_admin::config::{Config, ConfigProblem, KeyPath, live_part};
-use millrace_admin::control::{Applied, ApplyError, CaptureStream, Control, ControlError};
+use millrace_admin::control::{
+    Applied, ApplyError, CaptureStream, Control, ControlError, Nfs4Control,
+};
 use millrace_admin::status::{
     CaptureBounds, ClientStatus, ConnectionStatus, DrainOrder, DrainStatus, ExportStatus, Health,
     ListenerStatus, OperationStatus, PoolStatus, ReactorStatus, Readiness, StalledReactor,
@@ -308,6 +310,11 @@ impl Control for ServiceControl {
         bounds: &CaptureBounds,
     ) -> Result<Option<Box<dyn CaptureStream>>, ControlError> {
         self.begin_capture(connection, bounds)
+    }
+
+    fn nfs4(&self) -> Option<&dyn Nfs4Control> {
+        let is_served = self.parts.iter().any(|one| one.client_state.is_some());
+        is_served.then_some(self)
     }
 
     fn connections(&self) -> Result<Vec<ConnectionStatus>, ControlError> {

@@ -26,6 +26,7 @@ mod served;
 pub mod sizing;
 mod spaces;
 mod startup;
+mod state_reports;
 mod status;
 mod worker;
 

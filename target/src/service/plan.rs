@@ -14,6 +14,7 @@ use millrace_store::any::AnyVolume;
 use millrace_store::memory::{MemoryConfig, MemoryStore};
 use millrace_store::posix::identity::privileged;
 use millrace_wire::rpcrdma::{Version, Versions};
+use millrace_wire::{nfs3, nfs4};
 
 use crate::exports::{ExportId, Flavor, Rules, Squash};
 use crate::flow::rate::Rates;
@@ -136,6 +137,13 @@ pub fn rules(export: &config::Export) -> Rules {
         anonymous_uid: export.anon_uid,
         anonymous_gid: export.anon_gid,
     }
+}
+
+/// The versions of NFS that are served.
+pub fn versions(config: &Config) -> Vec<u32> {
+    let three = config.nfs3.is_on().then_some(nfs3::VERSION);
+    let four = (!config.nfs4.minor_versions.is_empty()).then_some(nfs4::VERSION);
+    three.into_iter().chain(four).collect()
 }
 
 /// The settings of RPC-over-RDMA.

@@ -55,6 +55,14 @@ impl<S: Store> ReactorPrograms<S> {
         self
     }
 
+    /// Without NFS version 3 and MOUNT.
+    #[must_use]
+    pub fn without_nfs3(self) -> Self {
+        self.nfs3().end();
+        self.mount3().end();
+        self
+    }
+
     /// The state of clients, where NFS version 4 is served.
     #[must_use]
     pub fn client_state(&self) -> Option<&ClientState> {
@@ -95,6 +103,10 @@ impl<S: Store> ReactorPrograms<S> {
 
     fn nfs4(&self) -> &Nfs4<S, ClientState> {
         &self.programs().1.0
+    }
+
+    fn mount3(&self) -> &Mount3<S> {
+        &self.programs().1.1.0
     }
 
     fn rpcbind(&self) -> &Rpcbind {

@@ -17,6 +17,7 @@ use super::change::{
 use super::client_state::HomePost;
 use super::folders::ReactorStores;
 use super::placement::Placement;
+use super::state_reports::StateQuestion;
 use super::status::ReactorReport;
 use crate::call::{Serve, TurnEnd};
 use crate::capture::CaptureSink;
@@ -58,6 +59,8 @@ pub enum ReactorMessage {
     AskHome(HomeRequest),
     /// The answer to a question of this reactor.
     HomeAnswer(HomeAnswer),
+    /// Answer a question of the management plane about that state, or change it.
+    AskState(StateQuestion),
     /// Call a client by a connection of this reactor.
     CallClient(Box<CallbackOrder>),
     /// Take one message from here, and block until the other end is dropped.
@@ -399,6 +402,11 @@ where
                 if let (Some(home), Some(state)) = (&mut self.home, shared.programs.client_state())
                 {
                     home.serve(state, request);
+                }
+            }
+            ReactorMessage::AskState(question) => {
+                if let Some(state) = self.responder.shared().programs.client_state() {
+                    let _ = state.link().ask_here(question);
                 }
             }
             ReactorMessage::HomeAnswer(answer) => {

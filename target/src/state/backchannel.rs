@@ -175,6 +175,11 @@ impl Backchannel {
         }
     }
 
+    /// The connections, by their identifiers.
+    pub fn connections(&self) -> impl Iterator<Item = u64> {
+        self.connections.iter().map(|one| one.path.connection)
+    }
+
     /// Whether callbacks have lost their last connection.
     pub fn is_down(&self) -> bool {
         self.was_bound && self.path().is_none()

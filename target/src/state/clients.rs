@@ -4,9 +4,10 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::time::Duration;
 
 use super::backchannel::Backchannel;
-use super::create_session::SessionGrant;
+use super::create_session::{SessionGrant, SessionOrigin};
 use super::durable::RecordNote;
 use super::home::{StateEvent, StateHome};
+use super::reports::StateCounts;
 use super::table::IndexedTable;
 use super::{SessionId, StateError};
 
@@ -32,9 +33,13 @@ pub(super) struct LeasedClient {
     pub owner: Box<[u8]>,
     pub verifier: [u8; 8],
     pub principal: Box<[u8]>,
+    /// Where its latest session came from, and the minor version of the protocol there.
+    pub origin: Option<SessionOrigin>,
     pub is_confirmed: bool,
     /// When its lease began: it was made or confirmed.
     pub lease_began: Duration,
+    /// The longest lease that it may have been told of.
+    pub lease_told: Duration,
     /// Sequence number of the last CREATE_SESSION.
     pub sequence: u32,
     /// What that returned.
@@ -53,6 +58,8 @@ pub(super) struct LeasedClient {
     pub withdrawn: u64,
     /// State by index, revoked one included.
     pub states: HashSet<u32>,
+    /// State in force, by kind.
+    pub counts: StateCounts,
     /// State revoked with an expired lease.
     pub expired_states: usize,
     /// State revoked by an administrator.
@@ -125,6 +132,10 @@ impl ClientTables {
         self.records.iter()
     }
 
+    pub fn iter_from(&self, first: u32) -> impl Iterator<Item = (u32, &LeasedClient)> {
+        self.records.iter_from(first)
+    }
+
     pub fn find(&self, id: ClientId) -> Option<u32> {
         self.by_id.get(&id).copied()
     }
@@ -162,8 +173,10 @@ impl ClientTables {
             owner: owner.into(),
             verifier,
             principal: principal.into(),
+            origin: None,
             is_confirmed: false,
             lease_began: now,
+            lease_told: Duration::ZERO,
             sequence: 0,
             created: Err(StateError::SeqMisordered),
             sessions: Vec::new(),
@@ -174,6 +187,7 @@ impl ClientTables {
             wants_record: false,
             withdrawn: 0,
             states: HashSet::new(),
+            counts: StateCounts::default(),
             expired_states: 0,
             admin_revoked_states: 0,
             unreturned_states: 0,
@@ -294,9 +308,12 @@ impl StateHome {
 
     /// When the lease of a client runs out, if nothing renews it.
     pub(super) fn lease_end(&self, index: u32) -> Duration {
-        let began = self.clients.get(index).map(|client| client.lease_began);
+        let client = self.clients.get(index);
+        let began = client.map(|client| client.lease_began);
+        let told = client.map(|client| client.lease_told);
         let renewed = self.leases.latest(index);
-        began.unwrap_or_default().max(renewed) + self.config.lease
+        let lease = told.unwrap_or_default().max(self.config.lease);
+        began.unwrap_or_default().max(renewed) + lease
     }
 
     /// The record of a client ID, unless it was never confirmed and has expired.

@@ -1,5 +1,6 @@
 //! How sessions begin and end (RFC 8881 sections 18.36 and 18.37).
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,6 +27,8 @@ pub struct SessionRequest<'a> {
     pub back: ChannelLimits,
     /// Whether the connection is to carry callbacks, and can.
     pub backchannel: bool,
+    /// Where it came from, if that is known.
+    pub origin: Option<SessionOrigin>,
     /// The connection by which it came, if that can be identified.
     pub connection: Option<CallbackPath>,
     /// What callbacks are sent with, if the client has offered something usable.
@@ -33,6 +36,15 @@ pub struct SessionRequest<'a> {
     /// What else is wrong with the arguments. It is the outcome of a new request, and kept for
     /// retries like others.
     pub fault: Option<&'a StateError>,
+}
+
+/// Where a request for a session came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SessionOrigin {
+    /// The address of the client.
+    pub address: IpAddr,
+    /// The minor version of the protocol.
+    pub minor_version: u32,
 }
 
 /// What CREATE_SESSION returns.
@@ -147,6 +159,7 @@ impl StateHome {
             self.leases.clone(),
         )));
         if let Some(client) = self.clients.get_mut(index) {
+            client.origin = request.origin.or(client.origin);
             client.sessions.push(ClientSession {
                 id,
                 draining: None,

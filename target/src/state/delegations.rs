@@ -207,7 +207,7 @@ impl StateHome {
         if self.make_room_for_state(holder, now).is_err() {
             return DelegationOutcome::Resource;
         }
-        let stateid = self.add_delegation((client, holder), key, writes, request.granted_by);
+        let stateid = self.add_delegation((client, holder), key, writes, request.granted_by, now);
         DelegationOutcome::Granted { stateid, writes }
     }
 
@@ -217,12 +217,14 @@ impl StateHome {
         key: FileKey,
         writes: bool,
         granted_by: Option<ReferringRequest>,
+        since: Duration,
     ) -> Stateid {
         let file = self.files.acquire(key);
         let state = self.add_state(StateRecord {
             client,
             client_index,
             file,
+            since,
             sequence: 1,
             detail: StateDetail::Delegation(DelegationRecord {
                 writes,

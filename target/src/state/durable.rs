@@ -45,6 +45,8 @@ pub enum RecordChange {
     Forget(Box<[u8]>),
     /// The grace period of this start has ended: records of earlier starts are void.
     EndGrace,
+    /// Clients may rely on a lease as long as this from now on.
+    Lease(Duration),
 }
 
 /// The serial number of the last change that is durable, together with all before it. One thread

@@ -62,6 +62,12 @@ impl GracePeriod {
         self.due.remove(owner);
     }
 
+    /// The names of clients that it waits for, each with the client that has returned under it.
+    pub fn awaited(&self) -> impl Iterator<Item = (Box<[u8]>, Option<ClientId>)> {
+        let due = self.due.iter();
+        due.map(|(owner, due)| (owner.clone(), due.returned))
+    }
+
     /// Whether an open that is still to be reclaimed may deny access.
     pub fn may_be_denied(&self) -> bool {
         self.is_active && self.due.values().any(|due| due.record.denies)

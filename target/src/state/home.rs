@@ -10,7 +10,7 @@ use siphasher::sip::SipHasher24;
 use super::callbacks::CallbackJobs;
 use super::clients::ClientTables;
 use super::delegation_guards::DelegationGuards;
-use super::durable::RecordLog;
+use super::durable::{RecordChange, RecordLog};
 use super::files::{FileKey, FileTable};
 use super::grace::GracePeriod;
 use super::lease::LeaseCells;
@@ -93,6 +93,17 @@ impl Default for StateConfig {
             back_least: limits(512, 0, 2, 1),
         }
     }
+}
+
+/// What may change while the state is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StateTerms {
+    /// How long a client may be silent.
+    pub lease: Duration,
+    /// How long state of a silent client is kept beyond its lease while it does not conflict.
+    pub courtesy: Duration,
+    /// Whether delegations are granted.
+    pub delegations: bool,
 }
 
 /// Something that others have to act on.
@@ -208,6 +219,26 @@ impl StateHome {
             records: RecordLog::default(),
             config,
         }
+    }
+
+    /// Changes terms. A client that may have been told of a longer lease keeps it. A longer lease is
+    /// recorded before anything else is granted: the grace period after the next start has to last as
+    /// long. Delegations that were granted stay until they are returned or recalled.
+    pub fn change_terms(&mut self, terms: StateTerms) {
+        let before = self.config.lease;
+        if terms.lease > before {
+            self.records.push_barrier(RecordChange::Lease(terms.lease));
+        }
+        if terms.lease < before {
+            for (_, client) in self.clients.iter_mut() {
+                client.lease_told = client.lease_told.max(before);
+            }
+        }
+        self.config.lease = terms.lease;
+        self.config.courtesy = terms.courtesy;
+        self.config.delegations = terms.delegations;
+        // A shorter lease may have run out already.
+        self.earliest_lease_end = Duration::ZERO;
     }
 
     /// The sessions, for all reactors.

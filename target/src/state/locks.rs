@@ -127,7 +127,7 @@ impl StateHome {
                 }
                 state
             }
-            None => self.add_lock_state((client, index), &name, open, file),
+            None => self.add_lock_state((client, index), &name, open, file, now),
         };
         let owner = self.states.lock(state).ok_or(StateError::BadStateid)?.owner;
         self.change_ranges(file, index, |ranges| {
@@ -304,6 +304,7 @@ impl StateHome {
         owner: &[u8],
         open: u32,
         file: u32,
+        since: Duration,
     ) -> u32 {
         let owner = self.lock_owners.acquire(index, owner);
         self.files.share(file);
@@ -311,6 +312,7 @@ impl StateHome {
             client,
             client_index: index,
             file,
+            since,
             sequence: 1,
             detail: StateDetail::Lock(LockRecord { owner, open }),
         });

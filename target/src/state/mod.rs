@@ -34,6 +34,7 @@ mod published;
 mod ranges;
 mod recalls;
 mod records;
+mod reports;
 mod session;
 mod share;
 mod slot;
@@ -50,7 +51,7 @@ pub use callbacks::{
     ReferringRequest,
 };
 pub use clients::{ClientId, ExchangeOutcome};
-pub use create_session::{SessionGrant, SessionRequest};
+pub use create_session::{SessionGrant, SessionOrigin, SessionRequest};
 pub use delegation_guards::{DelegationGate, DelegationGuards};
 pub use delegations::{DelegationOutcome, DelegationRequest, DelegationWish, FileUse};
 pub use durable::{DurableClient, RecordChange, RecordProgress};
@@ -58,13 +59,17 @@ pub use error::StateError;
 pub use figures::StateFigures;
 pub use files::FileKey;
 pub use grace::{GraceStatus, RecoveredClients};
-pub use home::{StateConfig, StateEvent, StateHome, StateViews};
+pub use home::{StateConfig, StateEvent, StateHome, StateTerms, StateViews};
 pub use lease::LeaseCells;
 pub use link::{HomeAnswer, HomeLink, HomeOutbox, HomeRequest};
 pub use locks::{LockHolder, LockRequest};
 pub use opens::{IoGrant, IoKind, OpenOutcome, OpenTerms};
 pub use published::PublishedStates;
 pub use ranges::{ByteRange, LockConflict, LockMode};
+pub use reports::{
+    CallbackHealth, ClientReport, GraceReport, ReportSlice, StateCounts, StateFilter, StateKind,
+    StateReport, StateReportDetail,
+};
 pub use session::{
     ChannelLimits, Session, SessionBegin, SessionClaim, SessionConditions, SessionDirectory,
     SessionGuard, SessionId,

@@ -126,7 +126,7 @@ impl StateHome {
             Some(state) => self.join_open(state, access, deny),
             None => {
                 self.make_room_for_open(holder, file, now)?;
-                self.add_open((client, holder), owner, key, (access, deny))
+                self.add_open((client, holder), owner, key, (access, deny), now)
             }
         };
         let open = self.states.open(state).ok_or(StateError::BadStateid)?;
@@ -392,6 +392,7 @@ impl StateHome {
         owner: &[u8],
         key: FileKey,
         (access, deny): (ShareMode, ShareMode),
+        since: Duration,
     ) -> u32 {
         let owner = self.open_owners.acquire(holder, owner);
         let file = self.files.acquire(key);
@@ -399,6 +400,7 @@ impl StateHome {
             client,
             client_index: holder,
             file,
+            since,
             sequence: 1,
             detail: StateDetail::Open(OpenRecord {
                 owner,

@@ -240,7 +240,7 @@ impl LockedRanges {
         }
     }
 
-    #[cfg(test)]
+    /// All of them, in the order of bytes.
     pub fn iter(&self) -> impl Iterator<Item = &LockedRange> {
         self.ranges.iter()
     }

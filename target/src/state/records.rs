@@ -10,8 +10,10 @@ impl StateHome {
     pub(super) fn add_state(&mut self, record: StateRecord) -> u32 {
         let index = record.client_index;
         let state = self.states.insert(record);
-        if let Some(client) = self.clients.get_mut(index) {
+        let detail = self.states.get(state).map(|record| &record.detail);
+        if let (Some(client), Some(detail)) = (self.clients.get_mut(index), detail) {
             client.states.insert(state);
+            client.counts.count(detail, true);
         }
         self.publish_conditions(index);
         state
@@ -22,6 +24,9 @@ impl StateHome {
         let record = self.states.get_mut(state)?;
         let (file, client) = (record.file, record.client_index);
         let detail = std::mem::replace(&mut record.detail, StateDetail::Revoked(reason));
+        if let Some(client) = self.clients.get_mut(client) {
+            client.counts.count(&detail, false);
+        }
         if let StateDetail::Open(open) = &detail {
             self.opens.remove(&(open.owner, file));
             self.open_owners.release(open.owner);

@@ -1,6 +1,7 @@
 //! Stateids and the table of the states that they designate (RFC 8881 section 8.2).
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::StateError;
 use super::clients::ClientId;
@@ -106,6 +107,8 @@ pub(super) struct StateRecord {
     pub client: ClientId,
     pub client_index: u32,
     pub file: u32,
+    /// When it was granted first.
+    pub since: Duration,
     pub sequence: u32,
     pub detail: StateDetail,
 }
@@ -272,6 +275,19 @@ impl StateTable {
         }
         self.len -= 1;
         Some(record)
+    }
+
+    /// State from an index on, with unused indexes between.
+    pub fn iter_from(&self, first: u32) -> impl Iterator<Item = (u32, Option<&StateRecord>)> {
+        let cells = (0..).zip(&self.cells).skip(first as usize);
+        cells.map(|(index, cell)| (index, cell.record.as_ref()))
+    }
+
+    /// The index of the state that the name of a stateid designates, whichever client has it.
+    pub fn find_named(&self, other: [u8; 12]) -> Option<u32> {
+        let index = StateName::decode(other).index;
+        let client = self.get(index)?.client;
+        self.find(client, &Stateid { sequence: 0, other }).ok()
     }
 
     /// State by its index.

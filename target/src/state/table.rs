@@ -56,6 +56,12 @@ impl<T> IndexedTable<T> {
         values.filter_map(|(index, value)| Some((index, value.as_mut()?)))
     }
 
+    /// Values from an index on.
+    pub fn iter_from(&self, first: u32) -> impl Iterator<Item = (u32, &T)> {
+        let values = (0..).zip(&self.values).skip(first as usize);
+        values.filter_map(|(index, value)| Some((index, value.as_ref()?)))
+    }
+
     pub fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
         let values = (0..).zip(&self.values);
         values.filter_map(|(index, value)| Some((index, value.as_ref()?)))

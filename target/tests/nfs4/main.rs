@@ -2,6 +2,8 @@
 
 #[path = "../support/millraced.rs"]
 mod millraced;
+#[path = "../support/session_client.rs"]
+mod session_client;
 #[path = "../support/mod.rs"]
 mod support;
 
@@ -13,6 +15,7 @@ mod delegations;
 mod exports;
 mod mutated;
 mod names;
+mod operators;
 mod restart;
 mod sessions;
 mod version2;

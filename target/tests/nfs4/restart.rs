@@ -1,331 +1,16 @@
 //! What clients of NFS version 4 keep when `millraced` is killed and started again, over TCP.
 
 use std::fs;
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
-use std::path::PathBuf;
-use std::process::Command;
-use std::time::Duration;
 
-use millrace_wire::nfs4::{
-    Attributes, COMPOUND, ChannelAttributes, ClientOwner, Compound, CompoundReplyHeader,
-    CreateMode, CreateSessionOperation, DelegationType, ExchangeIdOperation, HasStatus,
-    LockOperation, LockType, Locker, NewLockOwner, OpenClaim, OpenOperation, Operation,
-    OperationResults, OperationStatus as Status, ProtectionOffer, ResultsReader, SequenceOperation,
-    SessionId, StateId, StateOwner, exchange_flags, sequence_flags, share,
-};
-use millrace_wire::rpc::{AuthSys, CallHeader, Credential, Groups, OpaqueAuth, ReplyHeader};
-use millrace_wire::xdr::{Array, BoundedBytes, Decode, Decoder, Encode, Encoder};
+use millrace_wire::nfs4::{OperationStatus as Status, sequence_flags};
 
-use crate::millraced::Server;
-
-/// Ends a test that would wait for ever.
-const LIMIT: Duration = Duration::from_secs(120);
-
-/// What outlives the server: its state, its configuration and the folder.
-struct ServerFolders(tempfile::TempDir);
-
-impl ServerFolders {
-    fn new() -> Self {
-        // On a file system with handles; temporary folders need not be.
-        let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-        let path = folder.path();
-        fs::create_dir(path.join("data")).unwrap();
-        let configuration = format!(
-            "reactors: {{ cores: auto, poll: adaptive }}\n\
-             mempool: {{ hugepages: off, size: 16MiB }}\n\
-             fabric: [{{ provider: iwarp, listen: \"127.0.0.1:0\" }}]\n\
-             rpc: {{ listen: \"127.0.0.1:0\" }}\n\
-             nfs4: {{ minor_versions: [1, 2] }}\n\
-             exports:\n- {{ path: /data, store: {{ kind: posix, root: {} }} }}\n\
-             - {{ path: /memory, store: {{ kind: memory, size: 1MiB }} }}\n\
-             admin: {{ listen: \"127.0.0.1:0\" }}\n\
-             state_directory: {}\n",
-            path.join("data").display(),
-            path.join("state").display(),
-        );
-        fs::write(path.join("millraced.yaml"), configuration).unwrap();
-        Self(folder)
-    }
-
-    fn start(&self) -> (Server, SocketAddr) {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_millraced"));
-        command
-            .arg("--config")
-            .arg(self.0.path().join("millraced.yaml"));
-        let server = Server::serving(command);
-        let (status, listeners) = server.get("/api/v1/listeners");
-        assert_eq!(status, 200);
-        let (_, rest) = listeners
-            .split_once("\"provider\":\"tcp\",\"address\":\"")
-            .unwrap();
-        let rpc = rest.split('"').next().unwrap().parse().unwrap();
-        (server, rpc)
-    }
-
-    /// Records of clients.
-    fn records(&self) -> Vec<PathBuf> {
-        let folder = self.0.path().join("state/clients");
-        let files = fs::read_dir(folder).unwrap().map(|one| one.unwrap().path());
-        files
-            .filter(|file| file.extension().is_some_and(|end| end == "client"))
-            .collect()
-    }
-}
-
-/// The results of a COMPOUND, from its status on.
-struct Results(Vec<u8>);
-
-impl Results {
-    fn read<T>(&self, show: impl FnOnce(Status, Vec<OperationResults<'_>>) -> T) -> T {
-        let mut input = Decoder::new(&self.0);
-        let header = CompoundReplyHeader::decode(&mut input).unwrap();
-        let mut reader = ResultsReader::<OperationResults<'_>>::new(input, header.results);
-        let all = reader.by_ref().map(Result::unwrap).collect();
-        show(header.status, all)
-    }
-
-    fn status(&self) -> Status {
-        self.read(|status, _| status)
-    }
-
-    /// The stateid in the result with this number.
-    fn state(&self, at: usize) -> StateId {
-        self.read(|_, all| match all[at] {
-            OperationResults::Open(Ok(ref reply)) => reply.open,
-            OperationResults::Lock(Ok(state)) => state,
-            ref other => panic!("{other:?}"),
-        })
-    }
-}
-
-/// A client with one slot, and a connection.
-struct Client {
-    owner: &'static [u8],
-    socket: TcpStream,
-    xid: u32,
-    id: u64,
-    session: SessionId,
-    sequence: u32,
-}
-
-impl Client {
-    /// A client with a session.
-    fn join(address: SocketAddr, owner: &'static [u8]) -> Self {
-        let mut client = Self {
-            owner,
-            socket: TcpStream::connect(address).unwrap(),
-            xid: 0,
-            id: 0,
-            session: [0; 16],
-            sequence: 0,
-        };
-        client.socket.set_read_timeout(Some(LIMIT)).unwrap();
-        client.begin();
-        client
-    }
-
-    /// Connects to a server that was started anew, which knows neither session nor client.
-    fn reconnect(&mut self, address: SocketAddr) {
-        self.socket = TcpStream::connect(address).unwrap();
-        self.socket.set_read_timeout(Some(LIMIT)).unwrap();
-        assert_eq!(self.run(&[]).status(), Status::BadSession);
-        let stale = self.compound(&[session(self.id, 9)]);
-        assert_eq!(stale.status(), Status::StaleClientId);
-        self.begin();
-    }
-
-    fn begin(&mut self) {
-        let exchange = Operation::ExchangeId(ExchangeIdOperation {
-            owner: ClientOwner {
-                verifier: [1; 8],
-                owner: BoundedBytes(self.owner),
-            },
-            flags: 0,
-            protection: ProtectionOffer::Unprotected,
-            implementation: None,
-        });
-        let (id, sequence) = self.compound(&[exchange]).read(|_, all| match all[0] {
-            OperationResults::ExchangeId(Ok(reply)) => {
-                assert_eq!(reply.flags & exchange_flags::CONFIRMED, 0);
-                (reply.client, reply.sequence)
-            }
-            ref other => panic!("{other:?}"),
-        });
-        self.id = id;
-        let created = self.compound(&[session(id, sequence)]);
-        self.session = created.read(|_, all| match all[0] {
-            OperationResults::CreateSession(Ok(reply)) => reply.session,
-            ref other => panic!("{other:?}"),
-        });
-        self.sequence = 0;
-    }
-
-    /// Runs operations behind SEQUENCE.
-    fn run(&mut self, operations: &[Operation<'_>]) -> Results {
-        self.sequence += 1;
-        let mut all = vec![Operation::Sequence(SequenceOperation {
-            session: self.session,
-            sequence: self.sequence,
-            slot: 0,
-            highest_slot: 0,
-            cache_this: false,
-        })];
-        all.extend_from_slice(operations);
-        self.compound(&all)
-    }
-
-    /// The flags that a lone SEQUENCE shows.
-    fn flags(&mut self) -> u32 {
-        self.run(&[]).read(|_, all| match all[0] {
-            OperationResults::Sequence(Ok(reply)) => reply.status_flags,
-            ref other => panic!("{other:?}"),
-        })
-    }
-
-    fn compound(&mut self, operations: &[Operation<'_>]) -> Results {
-        self.xid += 1;
-        let header = CallHeader {
-            xid: self.xid,
-            program: 100_003,
-            version: 4,
-            procedure: COMPOUND,
-            credential: Credential::Sys(AuthSys {
-                stamp: 0,
-                machine: b"client",
-                uid: 0,
-                gid: 0,
-                gids: Groups::new(),
-            }),
-            verifier: OpaqueAuth::NONE,
-        };
-        let compound = Compound {
-            minor_version: 2,
-            operations,
-            ..Compound::default()
-        };
-        let mut bytes = vec![0; 8192];
-        let mut out = Encoder::new(&mut bytes);
-        header.encode(&mut out).unwrap();
-        compound.encode(&mut out).unwrap();
-        let length = out.position();
-        let mark = u32::try_from(length).unwrap() | 1 << 31;
-        self.socket.write_all(&mark.to_be_bytes()).unwrap();
-        self.socket.write_all(&bytes[..length]).unwrap();
-        let mut mark = [0; 4];
-        self.socket.read_exact(&mut mark).unwrap();
-        let length = u32::from_be_bytes(mark) & !(1 << 31);
-        let mut reply = vec![0; length as usize];
-        self.socket.read_exact(&mut reply).unwrap();
-        let mut input = Decoder::new(&reply);
-        assert_eq!(ReplyHeader::decode(&mut input).unwrap().xid, self.xid);
-        Results(input.rest().to_vec())
-    }
-
-    fn reclaim_complete(&mut self) -> Status {
-        self.run(&[Operation::ReclaimComplete(false)]).status()
-    }
-
-    /// Opens a file of an export by its name, and returns the handle and the stateid.
-    fn open(&mut self, export: &[u8], name: &[u8]) -> Result<(Vec<u8>, StateId), Status> {
-        let create = CreateMode::Unchecked(Attributes::NONE);
-        let results = self.run(&[
-            Operation::Putrootfh(()),
-            Operation::Lookup(export),
-            self.opening(Some(create), OpenClaim::Name(name)),
-            Operation::Getfh(()),
-        ]);
-        match results.status() {
-            Status::Ok => {}
-            status => return Err(status),
-        }
-        let handle = results.read(|_, all| match all[4] {
-            OperationResults::Getfh(Ok(handle)) => handle.0.to_vec(),
-            ref other => panic!("{other:?}"),
-        });
-        Ok((handle, results.state(3)))
-    }
-
-    fn reclaim(&mut self, handle: &[u8]) -> Result<StateId, Status> {
-        let claim = OpenClaim::Previous(DelegationType::None);
-        let opening = self.opening(None, claim);
-        let results = self.run(&[Operation::Putfh(BoundedBytes(handle)), opening]);
-        match results.status() {
-            Status::Ok => Ok(results.state(2)),
-            status => Err(status),
-        }
-    }
-
-    fn opening<'a>(&self, create: Option<CreateMode<'a>>, claim: OpenClaim<'a>) -> Operation<'a> {
-        Operation::Open(OpenOperation {
-            sequence: 0,
-            access: share::BOTH,
-            deny: 0,
-            owner: StateOwner {
-                client: self.id,
-                owner: BoundedBytes(b"owner"),
-            },
-            create,
-            claim,
-        })
-    }
-
-    /// Locks the first bytes of a file.
-    fn lock(&mut self, handle: &[u8], open: StateId, reclaim: bool) -> Status {
-        let lock = Operation::Lock(LockOperation {
-            kind: LockType::Write,
-            reclaim,
-            offset: 0,
-            length: 10,
-            locker: Locker::New(NewLockOwner {
-                open_sequence: 0,
-                open,
-                lock_sequence: 0,
-                owner: StateOwner {
-                    client: self.id,
-                    owner: BoundedBytes(b"locker"),
-                },
-            }),
-        });
-        let results = self.run(&[Operation::Putfh(BoundedBytes(handle)), lock]);
-        results.read(|status, all| {
-            assert_eq!(all.last().unwrap().status(), status);
-            status
-        })
-    }
-}
-
-fn session(client: u64, sequence: u32) -> Operation<'static> {
-    let limits = ChannelAttributes {
-        header_padding: 0,
-        request_size: 8192,
-        response_size: 8192,
-        cached_size: 1024,
-        operations: 8,
-        requests: 1,
-        rdma_ird: None,
-    };
-    Operation::CreateSession(CreateSessionOperation {
-        client,
-        sequence,
-        flags: 0,
-        fore: limits,
-        back: limits,
-        callback_program: 0x4000_0000,
-        security: Array::new(&[]),
-    })
-}
-
-fn kill(mut server: Server) {
-    server.process.kill().unwrap();
-    server.process.wait().unwrap();
-}
+use crate::session_client::{ServerFolders, SessionClient, kill};
 
 #[test]
 fn v4_lease_11_to_26_opens_and_locks_outlive_a_killed_server() {
     let folders = ServerFolders::new();
     let (server, address) = folders.start();
-    let mut client = Client::join(address, b"first");
+    let mut client = SessionClient::join(address, b"first");
     assert_eq!(client.open(b"data", b"early"), Err(Status::Grace));
     let early = folders.0.path().join("data/early");
     assert!(!early.exists(), "nothing is made for an OPEN that waits");
@@ -351,7 +36,7 @@ fn v4_lease_11_to_26_opens_and_locks_outlive_a_killed_server() {
     }
     client.reconnect(address);
     assert_eq!(client.flags(), sequence_flags::RESTART_RECLAIM);
-    let mut other = Client::join(address, b"second");
+    let mut other = SessionClient::join(address, b"second");
     assert_eq!(other.flags(), 0);
     assert_eq!(other.reclaim_complete(), Status::Ok);
     assert_eq!(other.open(b"data", b"early"), Err(Status::Grace));
@@ -374,7 +59,7 @@ fn v4_lease_11_to_26_opens_and_locks_outlive_a_killed_server() {
 fn v4_lease_29_opens_in_memory_are_not_recorded_and_handles_are_stale_after_a_restart() {
     let folders = ServerFolders::new();
     let (server, address) = folders.start();
-    let mut client = Client::join(address, b"first");
+    let mut client = SessionClient::join(address, b"first");
     assert_eq!(client.reclaim_complete(), Status::Ok);
     let (handle, _) = client.open(b"memory", b"file").unwrap();
     assert!(folders.records().is_empty());
@@ -391,7 +76,7 @@ fn v4_lease_29_opens_in_memory_are_not_recorded_and_handles_are_stale_after_a_re
 fn v4_lease_27_the_client_of_a_damaged_record_is_not_waited_for() {
     let folders = ServerFolders::new();
     let (server, address) = folders.start();
-    let mut client = Client::join(address, b"first");
+    let mut client = SessionClient::join(address, b"first");
     assert_eq!(client.reclaim_complete(), Status::Ok);
     let (handle, _) = client.open(b"data", b"file").unwrap();
     kill(server);

@@ -27,7 +27,7 @@ const PROG_UNAVAIL: u32 = 1;
 
 fn offers() -> Offers {
     let at = |text: &str| text.parse::<SocketAddr>().unwrap();
-    Offers::of_service(Some(at("127.0.0.1:2049")), &[at("127.0.0.1:20049")])
+    Offers::of_service(&[3], Some(at("127.0.0.1:2049")), &[at("127.0.0.1:20049")])
 }
 
 fn programs() -> ReactorPrograms<MemoryStore> {

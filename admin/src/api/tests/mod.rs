@@ -11,7 +11,7 @@ use crate::change::ConfigStore;
 use crate::client::{Answer, Client, ClientError};
 use crate::config::ConfigProblem;
 use crate::config::{Config, parse};
-use crate::control::{Applied, ApplyError, CaptureStream, Control, ControlError};
+use crate::control::{Applied, ApplyError, CaptureStream, Control, ControlError, Nfs4Control};
 use crate::metrics::Metrics;
 use crate::status::*;
 
@@ -114,6 +114,10 @@ impl Control for Service {
         _bounds: &CaptureBounds,
     ) -> Result<Option<Box<dyn CaptureStream>>, ControlError> {
         Ok(None)
+    }
+
+    fn nfs4(&self) -> Option<&dyn Nfs4Control> {
+        None
     }
 
     fn connections(&self) -> Result<Vec<ConnectionStatus>, ControlError> {

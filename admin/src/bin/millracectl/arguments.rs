@@ -4,7 +4,7 @@ use clap::{Parser, Subcommand};
 
 use super::completion::Shell;
 use super::options::Options;
-use super::{clients, config, connections, drain, exports, listeners, log, top};
+use super::{clients, config, connections, drain, exports, listeners, log, nfs4, top};
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -78,6 +78,11 @@ pub enum Command {
     Connections {
         #[command(subcommand)]
         command: Option<connections::ConnectionsCommand>,
+    },
+    /// NFS version 4: clients, opens, locks and delegations, the grace period.
+    Nfs4 {
+        #[command(subcommand)]
+        command: Option<nfs4::Nfs4Command>,
     },
     /// Reactors (the pinned loops): load, longest turn.
     Reactors,

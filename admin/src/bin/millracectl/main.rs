@@ -13,6 +13,7 @@ mod exports;
 mod failure;
 mod listeners;
 mod log;
+mod nfs4;
 mod options;
 mod report;
 mod summary;
@@ -55,6 +56,7 @@ fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         Command::Listeners { command } => listeners::run(&context, command.as_ref()),
         Command::Clients { command } => clients::run(&context, command.as_ref()),
         Command::Connections { command } => connections::run(&context, command.as_ref()),
+        Command::Nfs4 { command } => nfs4::run(&context, command.as_ref()),
         Command::Reactors => context.show("/api/v1/reactors", |list: ReactorList| {
             views::reactors(&list.reactors)
         }),

@@ -156,6 +156,17 @@ fn what_needs_a_restart_is_told_key_by_key() {
         ("{}", "mempool: {size: 512MiB}", vec![Effect::Live]),
         ("{}", "mempool: {size: 128MiB}", vec![Effect::Restart]),
         (memory, larger, vec![Effect::Restart, Effect::Live]),
+        (
+            "{}",
+            "nfs3: off\nnfs4: {minor_versions: [1], lease: 30s, delegations: off, courtesy: 1s}",
+            vec![
+                Effect::Restart,
+                Effect::Restart,
+                Effect::Live,
+                Effect::Live,
+                Effect::Live,
+            ],
+        ),
     ] {
         let effects: Vec<Effect> = told(before, after).into_iter().map(|one| one.3).collect();
         assert_eq!(effects, expected, "{after}");

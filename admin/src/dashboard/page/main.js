@@ -49,6 +49,18 @@ const tables = {
     text("Limits", (one) => limits(one.limits)),
     button("Change", (one) => ({ words: "Limit…", name: `Limit client ${one.address}` }), dialogs.limitClient),
   ], (one) => one.address, "no clients"),
+  nfs4: new Table(byId("nfs4"), [
+    text("Client", (one) => one.owner),
+    text("Address", (one) => orDash(one.address, String)),
+    text("Version", (one) => orDash(one.minor_version, (minor) => `4.${minor}`)),
+    text("Callbacks", (one) => one.callbacks),
+    text("Lease", (one) => (one.silent_seconds === null
+      ? seconds(one.lease_left_seconds) : `silent for ${seconds(one.silent_seconds)}`)),
+    text("Opens", (one) => count(one.opens), true),
+    text("Locked ranges", (one) => count(one.locked_ranges), true),
+    text("Delegations", (one) => count(one.delegations), true),
+    text("Revoked", (one) => count(one.revoked), true),
+  ], (one) => one.id, "no clients of NFS version 4"),
   exports: new Table(byId("exports"), [
     text("Path", (one) => one.path),
     text("Store", (one) => one.store),
@@ -146,6 +158,7 @@ const PARTS = [
     const connections = clients.reduce((sum, one) => sum + one.connections, 0);
     byId("tile-clients").textContent = `${clients.length} / ${connections}`;
   }],
+  [() => service.json("api/v1/nfs4/clients?limit=200"), ({ clients }) => tables.nfs4.show(clients)],
   [() => service.json("api/v1/exports"), ({ exports: trees }, now) =>
     tables.exports.show(withRates("exports", trees, "path", moved, now))],
   [() => service.json("api/v1/drain"), (answer) => { drain = answer; showState(); }],

@@ -102,7 +102,10 @@ impl Session {
     }
 
     /// A COMPOUND that begins with SEQUENCE, by slot 0.
-    fn in_session<T>(
+    ///
+    /// # Errors
+    /// [`Error::Nfs4`] and those of calls.
+    pub fn in_session<T>(
         &mut self,
         session: &mut ClientSession,
         operations: &[Operation<'_>],
@@ -119,6 +122,31 @@ impl Session {
     /// # Errors
     /// [`Error::Nfs4`] and those of calls.
     pub fn create_session(
+        &mut self,
+        minor_version: u32,
+        owner: &[u8],
+        verifier: Verifier,
+        slots: u32,
+    ) -> Result<ClientSession, Error> {
+        let mut session = self.begin_session(minor_version, owner, verifier, slots)?;
+        self.reclaim_complete(&mut session)?;
+        Ok(session)
+    }
+
+    /// Says that the client has reclaimed what it had before the server's restart.
+    ///
+    /// # Errors
+    /// [`Error::Nfs4`] and those of calls.
+    pub fn reclaim_complete(&mut self, session: &mut ClientSession) -> Result<(), Error> {
+        let complete = [Operation::ReclaimComplete(false)];
+        self.in_session(session, &complete, |_| Some(()))
+    }
+
+    /// A client with a session of so many slots at most, that may reclaim what it had.
+    ///
+    /// # Errors
+    /// [`Error::Nfs4`] and those of calls.
+    pub fn begin_session(
         &mut self,
         minor_version: u32,
         owner: &[u8],
@@ -163,16 +191,13 @@ impl Session {
             }
             _ => None,
         })?;
-        let mut session = ClientSession {
+        Ok(ClientSession {
             id,
             client,
             minor_version,
             slots,
             sequence: 0,
-        };
-        let complete = [Operation::ReclaimComplete(false)];
-        self.in_session(&mut session, &complete, |_| Some(()))?;
-        Ok(session)
+        })
     }
 
     /// Opens a file by its path from the root of the name space.
@@ -232,6 +257,14 @@ impl Session {
             }),
         ];
         self.in_session(&mut session, &close, |_| Some(()))?;
+        self.leave(&session)
+    }
+
+    /// Ends the session and its client, which holds nothing.
+    ///
+    /// # Errors
+    /// [`Error::Nfs4`] and those of calls.
+    pub fn leave(&mut self, session: &ClientSession) -> Result<(), Error> {
         let end = [Operation::DestroySession(session.id)];
         self.compound(session.minor_version, &end, |_| Some(()))?;
         let end = [Operation::DestroyClientid(session.client)];

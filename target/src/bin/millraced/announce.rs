@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 
 use millrace::service::Addresses;
 use millrace_admin::config::{Bandwidth, Config, ExportFlavor, Limits, Rpcbind, Rpcrdma, Switch};
+use millrace_wire::nfs3::RDMA_PORT;
 
 /// Logs them.
 pub fn served(config: &Config, addresses: &Addresses, admin: SocketAddr) {
@@ -18,7 +19,7 @@ pub fn served(config: &Config, addresses: &Addresses, admin: SocketAddr) {
     }
     features(&config.rpcrdma);
     if let Some(address) = addresses.rpc {
-        tracing::info!(%address, "NFS and MOUNT over TCP");
+        tracing::info!(%address, "NFS over TCP");
     }
     let scheme = scheme(config);
     tracing::info!("admin plane at {scheme}://{admin}/ (metrics at /metrics)");
@@ -42,15 +43,6 @@ pub fn served(config: &Config, addresses: &Addresses, admin: SocketAddr) {
             tracing::info!(
                 "mount it: {}",
                 mount_command(config, addresses, *address, &export.path)
-            );
-        }
-    }
-    if let Some(minor) = config.nfs4.minor_versions.iter().max() {
-        for address in &addresses.fabric {
-            let (host, port) = (host(*address), address.port());
-            tracing::info!(
-                "mount all exports by NFS version 4: \
-                 mount -t nfs -o vers=4.{minor},proto=rdma,port={port} {host}:/ /mnt"
             );
         }
     }
@@ -133,6 +125,13 @@ fn host(fabric: SocketAddr) -> String {
 /// The command that mounts an export through one fabric address.
 fn mount_command(config: &Config, addresses: &Addresses, fabric: SocketAddr, path: &str) -> String {
     let host = host(fabric);
+    if !config.nfs4.minor_versions.is_empty() {
+        let port = match fabric.port() {
+            RDMA_PORT => String::new(),
+            port => format!(",port={port}"),
+        };
+        return format!("mount -t nfs -o rdma{port} {host}:{path} /mnt");
+    }
     let mut options = format!("vers=3,proto=rdma,port={},nolock", fabric.port());
     // Without a port mapper the client needs the port of MOUNT.
     if let (Rpcbind::Off, Some(rpc)) = (config.rpc.rpcbind, addresses.rpc) {

@@ -106,7 +106,7 @@ const EXAMPLES: &str = "Examples:
   millraced devices
 
 Then, on a Linux client:
-  mount -t nfs -o vers=3,proto=rdma,port=20049,nolock,mountproto=tcp,mountport=2049 HOST:/scratch /mnt";
+  mount -t nfs -o rdma HOST:/scratch /mnt";
 
 fn main() -> ExitCode {
     let arguments = match Arguments::parse() {

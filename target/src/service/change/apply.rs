@@ -23,7 +23,7 @@ use crate::rdma::FabricId;
 use crate::rpcbind::{Offers, Registration};
 use crate::service::control::{REACTOR_ANSWER_TIMEOUT, ServiceControl};
 use crate::service::worker::ReactorMessage;
-use crate::service::{memory, plan};
+use crate::service::{client_state, memory, plan};
 
 /// The state in force; replaced as a whole.
 #[derive(Clone)]
@@ -44,7 +44,7 @@ impl InForce {
     /// The addresses for the port mapper.
     pub fn offers(&self) -> Offers {
         let fabric: Vec<_> = self.listeners.iter().map(|one| one.address).collect();
-        Offers::of_service(self.rpc, &fabric)
+        Offers::of_service(&plan::versions(&self.config), self.rpc, &fabric)
     }
 }
 
@@ -149,6 +149,7 @@ impl ServiceControl {
                 .collect(),
             offers: offers_change.then(|| Arc::new(offers.clone())),
             removed: matched.removed.clone(),
+            state_terms: client_state::terms(&next.nfs4),
             limits: limits
                 .filter_map(|(fabric, id)| Some(((*id)?, plan::limits(next, fabric))))
                 .collect(),

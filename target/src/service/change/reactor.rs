@@ -241,6 +241,9 @@ fn put_in_force<S, F>(
     let shared = parts.responder.shared();
     let before = shared.settings.replace(commit.settings);
     parts.tcp.limit_transfers(commit.settings.transfers);
+    if let Some(state) = shared.programs.client_state() {
+        state.change_terms(commit.state_terms);
+    }
     if let Some(exports) = exports {
         shared.programs.take_exports(exports, parts.room);
     }

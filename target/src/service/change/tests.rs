@@ -17,7 +17,7 @@ use millrace_wire::xdr::{Encode, Encoder};
 use super::ticket::{Change, ChangeDecision, ChangeTicket, Commit, ReactorAnswer};
 use crate::rdma::FabricId;
 use crate::rpcbind::{Offers, Registration, Rendezvous};
-use crate::service::{ReactorMessage, Service, plan};
+use crate::service::{ReactorMessage, Service, client_state, plan};
 
 fn start() -> Service {
     let text = "reactors: { poll: adaptive }\n\
@@ -90,6 +90,7 @@ fn commit(service: &Service, change: &Change, removed: Vec<FabricId>) {
         arenas: Vec::new(),
         offers: None,
         removed,
+        state_terms: client_state::terms(&config.nfs4),
         limits: Vec::new(),
     })));
     assert!(decided.is_ok());

@@ -15,6 +15,7 @@ use crate::rdma::{FabricId, Settings};
 use crate::rpcbind::Offers;
 use crate::service::devices::Devices;
 use crate::service::plan::ProviderCounters;
+use crate::state::StateTerms;
 
 /// A change in progress.
 pub struct Change {
@@ -68,6 +69,8 @@ pub struct Commit {
     pub offers: Option<Arc<Offers>>,
     /// Removed listeners.
     pub removed: Vec<FabricId>,
+    /// Terms of the state of NFS version 4's clients.
+    pub state_terms: StateTerms,
     /// Limits of kept listeners.
     pub limits: Vec<(FabricId, QueuePairLimits)>,
 }

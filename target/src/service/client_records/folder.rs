@@ -31,7 +31,7 @@ pub struct RecordFolder {
     path: PathBuf,
     folder: File,
     starts: StartRecord,
-    /// The lease of this start.
+    /// The longest lease of this start.
     lease: Duration,
 }
 
@@ -130,6 +130,7 @@ impl RecordFolder {
                     last.insert(owner, None);
                 }
                 RecordChange::EndGrace => ends_grace = true,
+                RecordChange::Lease(lease) => self.lease = self.lease.max(*lease),
             }
         }
         let kept: Vec<_> = last.values().flatten().copied().collect();
@@ -155,12 +156,19 @@ impl RecordFolder {
         if !last.is_empty() {
             self.folder.sync_all()?;
         }
-        if ends_grace {
-            self.write_starts(StartRecord {
+        let starts = match ends_grace {
+            true => StartRecord {
                 start: self.starts.start,
                 ended: self.starts.start,
                 lease: self.lease,
-            })?;
+            },
+            false => StartRecord {
+                lease: self.starts.lease.max(self.lease),
+                ..self.starts
+            },
+        };
+        if ends_grace || starts.lease != self.starts.lease {
+            self.write_starts(starts)?;
         }
         Ok(())
     }
@@ -319,6 +327,22 @@ mod tests {
         folder.apply(&[RecordChange::EndGrace]).unwrap();
         let (_, _, recovered) = open(directory.path(), LEASE / 9);
         assert_eq!(recovered.lease, LEASE / 3);
+    }
+
+    #[test]
+    fn v4_lease_11_a_lease_that_was_raised_is_known_after_a_restart() {
+        let directory = tempfile::tempdir().unwrap();
+        let (mut folder, ..) = open(directory.path(), LEASE);
+        folder.apply(&[RecordChange::Lease(LEASE * 2)]).unwrap();
+        // It was lowered again, which no client needs to know of.
+        folder.apply(&[RecordChange::Lease(LEASE)]).unwrap();
+        let (_, _, recovered) = open(directory.path(), LEASE / 3);
+        assert_eq!(recovered.lease, LEASE * 2);
+        let (mut folder, ..) = open(directory.path(), LEASE / 3);
+        folder.apply(&[RecordChange::Lease(LEASE)]).unwrap();
+        folder.apply(&[RecordChange::EndGrace]).unwrap();
+        let (_, _, recovered) = open(directory.path(), LEASE / 9);
+        assert_eq!(recovered.lease, LEASE);
     }
 
     #[test]

@@ -304,3 +304,34 @@ fn v4_lease_03_a_new_client_does_not_inherit_the_lease_of_one_that_is_gone() {
     bed.pass(LEASE + MOMENT);
     assert!(bed.open(&other, b"o", file(1), READ, NONE).is_ok());
 }
+
+#[test]
+fn v4_lease_01_a_lowered_lease_is_that_of_new_clients_only() {
+    let mut bed = TestBed::new();
+    let old = bed.client(b"old");
+    let (lease, courtesy) = (LEASE / 3, Duration::from_secs(5));
+    bed.home.change_terms(StateTerms {
+        lease,
+        courtesy,
+        delegations: false,
+    });
+    let new = bed.client(b"new");
+    let left = |bed: &TestBed, client: &TestClient| {
+        let report = bed.home.report_client(client.id, bed.now);
+        report.map(|report| report.lease_left)
+    };
+    assert_eq!(left(&bed, &old), Some(LEASE));
+    assert_eq!(left(&bed, &new), Some(lease));
+    bed.pass(lease + courtesy + Duration::from_nanos(1));
+    bed.home.expire_clients(bed.now);
+    assert_eq!(left(&bed, &new), None);
+    assert!(left(&bed, &old).is_some());
+    // A raised one is that of all.
+    bed.renew(&old);
+    bed.home.change_terms(StateTerms {
+        lease: LEASE * 2,
+        courtesy,
+        delegations: false,
+    });
+    assert_eq!(left(&bed, &old), Some(LEASE * 2));
+}

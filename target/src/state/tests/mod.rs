@@ -9,6 +9,7 @@ mod published;
 mod published_model;
 mod ranges;
 mod recovery;
+mod reports;
 mod sessions;
 mod share_model;
 mod slot_model;
@@ -79,6 +80,7 @@ fn session_request(client: ClientId, sequence: u32) -> SessionRequest<'static> {
         fore: LINUX,
         back: LINUX_BACK,
         backchannel: true,
+        origin: None,
         connection: None,
         callbacks: None,
         fault: None,

@@ -16,6 +16,7 @@ struct RecordDisk {
     clients: BTreeMap<Box<[u8]>, DurableClient>,
     start: u64,
     ended: u64,
+    lease: Duration,
     progress: Arc<RecordProgress>,
 }
 
@@ -32,7 +33,7 @@ impl RecordDisk {
         let recovered = RecoveredClients {
             start: self.start,
             clients: self.clients.values().cloned().collect(),
-            lease: LEASE,
+            lease: self.lease.max(LEASE),
         };
         bed.home.recover(recovered, self.progress.clone(), bed.now);
         bed
@@ -53,6 +54,7 @@ impl RecordDisk {
                     self.clients.remove(owner);
                 }
                 RecordChange::EndGrace => self.ended = self.start,
+                RecordChange::Lease(lease) => self.lease = self.lease.max(*lease),
             }
         }
         self.progress.advance(serial);
@@ -541,9 +543,43 @@ fn an_administrator_ends_the_grace_period_and_takes_state_for_good() {
     disk.open(&mut bed, &other, false, (BOTH, NONE)).unwrap();
     assert_eq!(disk.clients.keys().next().unwrap()[..], b"b"[..]);
     let mut bed = disk.start();
+    let grace = GraceReport {
+        left: LEASE,
+        waits_for: 1,
+        awaited: vec![(b"b"[..].into(), None)],
+    };
+    assert_eq!(bed.home.report_grace(bed.now), Some(grace.clone()));
+    let returned = bed.confirmed(b"b");
+    let awaited = vec![(b"b"[..].into(), Some(returned.id))];
+    let grace = GraceReport { awaited, ..grace };
+    assert_eq!(bed.home.report_grace(bed.now), Some(grace));
+    let report = bed.home.report_client(returned.id, bed.now).unwrap();
+    assert!(report.reclaims && report.is_recorded);
     bed.home.end_grace();
-    assert_eq!(bed.home.grace(), None);
+    assert_eq!(bed.home.report_grace(bed.now), None);
     let client = bed.client(b"c");
     disk.open(&mut bed, &client, false, (BOTH, NONE)).unwrap();
     assert!(!disk.clients.contains_key(&b"b"[..]));
+}
+
+fn terms(lease: Duration) -> StateTerms {
+    StateTerms {
+        lease,
+        courtesy: Duration::ZERO,
+        delegations: true,
+    }
+}
+
+#[test]
+fn v4_lease_11_a_raised_lease_is_durable_before_anything_is_granted() {
+    let mut disk = RecordDisk::default();
+    let mut bed = disk.start();
+    let (client, _) = disk.holder(&mut bed, b"a");
+    bed.home.change_terms(terms(LEASE * 2));
+    let waits = open(&mut bed, &client, false, (BOTH, NONE));
+    assert!(matches!(waits, Err(StateError::Unrecorded(_))), "{waits:?}");
+    disk.open(&mut bed, &client, false, (BOTH, NONE)).unwrap();
+    let bed = disk.start();
+    let left = bed.home.report_grace(bed.now).map(|grace| grace.left);
+    assert_eq!(left, Some(LEASE * 2));
 }

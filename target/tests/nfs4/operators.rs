@@ -1,0 +1,168 @@
+//! What operators see of the clients of NFS version 4 and end by hand, by the API of `millraced`.
+
+use millrace_admin::client::{Answer, Client, Method, Order};
+use millrace_admin::status::{
+    AwaitedClient, GraceStatus, LockRange, Nfs4Client, Nfs4Clients, Nfs4Revocation, Nfs4State,
+    Nfs4States,
+};
+use millrace_wire::nfs4::{OperationStatus as Status, sequence_flags};
+use millrace_wire::rpc::Accepted;
+
+use crate::session_client::{ServerFolders, SessionClient, kill};
+
+fn get(operator: &Client, path: &str) -> Answer {
+    let answer = operator.get(path).unwrap();
+    assert_eq!(answer.status, 200, "{}", answer.body);
+    answer
+}
+
+fn delete(operator: &Client, path: &str) -> u16 {
+    let order = Order::new(Method::Delete, path);
+    operator.send(&order).unwrap().status
+}
+
+#[test]
+fn v4_deleg_28_operators_see_who_has_what_and_take_it() {
+    let folders = ServerFolders::new();
+    let (server, address) = folders.start();
+    let operator = folders.operator(&server);
+    let mut client = SessionClient::join(address, b"first");
+    assert_eq!(client.reclaim_complete(), Status::Ok);
+    let (handle, open) = client.open(b"data", b"file").unwrap();
+    assert_eq!(client.lock(&handle, open, false), Status::Ok);
+
+    let id = format!("{:016x}", client.id);
+    let at = format!("/api/v1/nfs4/clients/{id}");
+    let shown: Nfs4Client = get(&operator, &at).value().unwrap();
+    assert_eq!((&shown.id, &shown.owner[..]), (&id, "first"));
+    assert_eq!(shown.address.as_deref(), Some("127.0.0.1"));
+    assert_eq!((shown.minor_version, shown.recorded), (Some(2), true));
+    assert_eq!((shown.opens, shown.locked_ranges), (1, 1));
+    assert!(shown.lease_left_seconds > 0.0 && shown.lease_left_seconds <= 90.0);
+    let listed: Nfs4Clients = get(&operator, "/api/v1/nfs4/clients").value().unwrap();
+    assert_eq!((&listed.clients[0].id, listed.clients.len()), (&id, 1));
+
+    let wanted = format!("/api/v1/nfs4/states?kind=lock&client={id}&export=/data");
+    let locks: Nfs4States = get(&operator, &wanted).value().unwrap();
+    let [lock] = &locks.states[..] else {
+        panic!("{locks:?}");
+    };
+    assert_eq!(lock.owner.as_deref(), Some("locker"));
+    assert_eq!(lock.export.as_deref(), Some("/data"));
+    let range = LockRange {
+        offset: 0,
+        length: Some(10),
+        exclusive: true,
+    };
+    assert_eq!(lock.ranges, [range]);
+    let none: Nfs4States = get(&operator, "/api/v1/nfs4/states?export=/memory")
+        .value()
+        .unwrap();
+    assert_eq!(none, Nfs4States::default());
+
+    let mut other = SessionClient::join(address, b"second");
+    assert_eq!(other.reclaim_complete(), Status::Ok);
+    let (_, theirs) = other.open(b"data", b"file").unwrap();
+    assert_eq!(other.lock(&handle, theirs, false), Status::Denied);
+    let path = format!("/api/v1/nfs4/states/{}", lock.stateid);
+    assert_eq!(
+        (delete(&operator, &path), delete(&operator, &path)),
+        (204, 404)
+    );
+    let revoked: Nfs4State = get(&operator, &path).value().unwrap();
+    assert_eq!(revoked.revocation, Some(Nfs4Revocation::Administrative));
+    assert_eq!(client.flags(), sequence_flags::ADMIN_REVOKED);
+    assert_eq!(other.lock(&handle, theirs, false), Status::Ok);
+
+    assert_eq!((delete(&operator, &at), delete(&operator, &at)), (204, 404));
+    assert_eq!(client.run(&[]).status(), Status::BadSession);
+    assert_eq!(other.flags(), 0);
+    kill(server);
+}
+
+#[test]
+fn v4_lease_12_operators_see_the_grace_period_and_end_it() {
+    let folders = ServerFolders::new();
+    let (server, address) = folders.start();
+    let operator = folders.operator(&server);
+    let path = "/api/v1/nfs4/grace";
+    let mut client = SessionClient::join(address, b"first");
+    assert_eq!(client.reclaim_complete(), Status::Ok);
+    let (handle, _) = client.open(b"data", b"file").unwrap();
+    let grace: GraceStatus = get(&operator, path).value().unwrap();
+    assert_eq!(grace, GraceStatus::default());
+    assert_eq!(delete(&operator, path), 404);
+    kill(server);
+
+    let (server, address) = folders.start();
+    let operator = folders.operator(&server);
+    let mut other = SessionClient::join(address, b"second");
+    assert_eq!(other.reclaim_complete(), Status::Ok);
+    assert_eq!(other.open(b"data", b"file"), Err(Status::Grace));
+    let grace: GraceStatus = get(&operator, path).value().unwrap();
+    assert_eq!((grace.active, grace.waits_for), (true, 1));
+    let first = AwaitedClient {
+        owner: "first".to_owned(),
+        client: None,
+    };
+    assert_eq!(grace.awaited, [first]);
+    assert!(grace.left_seconds > 0.0);
+    assert_eq!(delete(&operator, path), 204);
+    other.open(b"data", b"file").unwrap();
+    client.reconnect(address);
+    assert_eq!(client.reclaim(&handle), Err(Status::NoGrace));
+    kill(server);
+}
+
+#[test]
+fn v4_lease_11_lease_and_courtesy_change_while_clients_are_served() {
+    let folders = ServerFolders::new();
+    let (server, address) = folders.start();
+    let operator = folders.operator(&server);
+    let mut client = SessionClient::join(address, b"first");
+    assert_eq!(client.lease(), 90);
+    let patch = Order::new(Method::Patch, "/api/v1/config")
+        .if_match("*")
+        .with_body(
+            "application/merge-patch+json",
+            br#"{"nfs4": {"lease": "200s", "courtesy": "60s"}}"#.to_vec(),
+        );
+    let answer = operator.send(&patch).unwrap();
+    assert_eq!(answer.status, 200, "{}", answer.body);
+    assert_eq!(client.lease(), 200);
+    let path = format!("/api/v1/nfs4/clients/{:016x}", client.id);
+    let shown: Nfs4Client = get(&operator, &path).value().unwrap();
+    assert!(shown.lease_left_seconds > 100.0, "{shown:?}");
+    assert_eq!(client.reclaim_complete(), Status::Ok);
+    client.open(b"data", b"file").unwrap();
+    kill(server);
+
+    // The configuration file still has the lease of before.
+    let (server, _) = folders.start();
+    let operator = folders.operator(&server);
+    let grace: GraceStatus = get(&operator, "/api/v1/nfs4/grace").value().unwrap();
+    assert!(grace.left_seconds > 100.0, "{grace:?}");
+    kill(server);
+}
+
+#[test]
+fn without_version_3_only_version_4_is_served() {
+    let (nfs, mount) = (100_003, 100_005);
+    let folders = ServerFolders::new();
+    let (server, address) = folders.start();
+    let mut client = SessionClient::join(address, b"first");
+    assert_eq!(client.null(nfs, 3), Accepted::Success);
+    assert_eq!(client.null(mount, 3), Accepted::Success);
+    kill(server);
+
+    folders.configure("nfs3: off");
+    let (server, address) = folders.start();
+    let mut client = SessionClient::join(address, b"second");
+    let only_four = Accepted::ProgramMismatch { low: 4, high: 4 };
+    assert_eq!(client.null(nfs, 3), only_four);
+    assert_eq!(client.null(mount, 3), Accepted::ProgramUnavailable);
+    assert_eq!(client.null(nfs, 4), Accepted::Success);
+    assert_eq!(client.reclaim_complete(), Status::Ok);
+    client.open(b"data", b"file").unwrap();
+    kill(server);
+}
