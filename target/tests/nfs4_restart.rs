@@ -10,15 +10,17 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
+use millrace_wire::nfs3::Stability;
 use millrace_wire::nfs4::{
     Attributes, COMPOUND, ChannelAttributes, ClientOwner, Compound, CompoundReplyHeader,
     CreateMode, CreateSessionOperation, DelegationType, ExchangeIdOperation, HasStatus,
     LockOperation, LockType, Locker, NewLockOwner, OpenClaim, OpenOperation, Operation,
-    OperationResults, OperationStatus as Status, ProtectionOffer, ResultsReader, SequenceOperation,
-    SessionId, StateId, StateOwner, exchange_flags, sequence_flags, share,
+    OperationResults, OperationStatus as Status, ProtectionOffer, ReadOperation, ResultsReader,
+    SequenceOperation, SessionId, StateId, StateOwner, WriteOperation, exchange_flags,
+    sequence_flags, share,
 };
 use millrace_wire::rpc::{AuthSys, CallHeader, Credential, Groups, OpaqueAuth, ReplyHeader};
-use millrace_wire::xdr::{Array, BoundedBytes, Decode, Decoder, Encode, Encoder};
+use millrace_wire::xdr::{Array, BoundedBytes, Bulk, Decode, Decoder, Encode, Encoder};
 use millraced::Server;
 
 /// Ends a test that would wait for ever.
@@ -410,4 +412,75 @@ fn v4_lease_27_the_client_of_a_damaged_record_is_not_waited_for() {
     assert_eq!(client.reclaim_complete(), Status::Ok);
     client.open(b"data", b"file").unwrap();
     kill(server);
+}
+
+/// Owner and scope of a server.
+fn identity(client: &mut Client) -> (Vec<u8>, Vec<u8>) {
+    let exchange = Operation::ExchangeId(ExchangeIdOperation {
+        owner: ClientOwner {
+            verifier: [1; 8],
+            owner: BoundedBytes(client.owner),
+        },
+        flags: 0,
+        protection: ProtectionOffer::Unprotected,
+        implementation: None,
+    });
+    client.compound(&[exchange]).read(|_, all| match all[0] {
+        OperationResults::ExchangeId(Ok(reply)) => {
+            (reply.owner.major.0.to_vec(), reply.scope.0.to_vec())
+        }
+        ref other => panic!("{other:?}"),
+    })
+}
+
+#[test]
+fn v4_sess_17_and_v4_data_07_a_server_and_what_it_wrote_outlive_its_restart() {
+    let folders = ServerFolders::new();
+    let (server, address) = folders.start();
+    let mut client = Client::join(address, b"client");
+    assert_eq!(client.reclaim_complete(), Status::Ok);
+    let known = identity(&mut client);
+    let (handle, state) = client.open(b"data", b"file").unwrap();
+    for (offset, stable) in [(0, Stability::DataSync), (4, Stability::FileSync)] {
+        let write = Operation::Write(WriteOperation {
+            state,
+            offset,
+            stable,
+            data: Bulk::inline(b"data"),
+        });
+        let written = client.run(&[Operation::Putfh(BoundedBytes(&handle)), write]);
+        written.read(|_, all| match &all[2] {
+            OperationResults::Write(Ok(reply)) => {
+                assert_ne!(reply.committed, Stability::Unstable);
+                assert!(stable == Stability::DataSync || reply.committed == stable);
+            }
+            other => panic!("{other:?}"),
+        });
+    }
+    // Another server on the same host is another one.
+    let others = ServerFolders::new();
+    let (other, elsewhere) = others.start();
+    let mut stranger = Client::join(elsewhere, b"client");
+    let foreign = identity(&mut stranger);
+    assert_ne!((&foreign.0, &foreign.1), (&known.0, &known.1));
+    assert_ne!(foreign.0, known.0);
+    assert_ne!(foreign.1, known.1);
+    drop(other);
+    // It is killed.
+    drop(server);
+    let (_server, address) = folders.start();
+    client.reconnect(address);
+    assert_eq!(identity(&mut client), known);
+    let read = Operation::Read(ReadOperation {
+        state: StateId::ANONYMOUS,
+        offset: 0,
+        count: 16,
+    });
+    let found = client.run(&[Operation::Putfh(BoundedBytes(&handle)), read]);
+    found.read(|_, all| match &all[2] {
+        OperationResults::Read(Ok(reply)) => {
+            assert_eq!(reply.data.as_inline(), Some(&b"datadata"[..]));
+        }
+        other => panic!("{other:?}"),
+    });
 }

@@ -12,6 +12,7 @@ mod recovery;
 mod sessions;
 mod share_model;
 mod slot_model;
+mod slot_shares;
 mod slots;
 mod stateids;
 
