@@ -174,7 +174,7 @@ fn kept(call: &ReceivedCallback) -> Option<u32> {
 
 #[test]
 fn v4_deleg_24_short_of_memory_clients_are_asked_to_return_delegations() {
-    let world = CallbackWorld::under(StateConfig {
+    let world = CallbackWorld::under(&StateConfig {
         states: 16,
         ..StateConfig::default()
     });

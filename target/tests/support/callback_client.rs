@@ -139,19 +139,19 @@ impl CallbackWorld {
 
     /// One that grants delegations, or none.
     pub fn with(delegations: bool) -> Self {
-        Self::under(StateConfig {
+        Self::under(&StateConfig {
             delegations,
             ..StateConfig::default()
         })
     }
 
     /// One with these limits.
-    pub fn under(config: StateConfig) -> Self {
+    pub fn under(config: &StateConfig) -> Self {
         let epoch = Instant::now();
         let clock = Clock::new(epoch);
         let config = StateConfig {
             start: [7; 16],
-            ..config
+            ..config.clone()
         };
         let lease = config.lease;
         let home = StateHome::new(config);
