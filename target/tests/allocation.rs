@@ -179,7 +179,7 @@ const WANTED: Bitmap = Bitmap::of(&[
 ]);
 
 #[test]
-fn v4_perf_01_and_attr_28_steady_compounds_allocate_nothing() {
+fn v4_perf_01_and_v4_attr_28_steady_compounds_allocate_nothing() {
     let bench = Bench4::new();
     let file = bench.file(b"file", 0o644);
     bench.state.is_quiet.set(true);

@@ -138,7 +138,7 @@ impl World {
 }
 
 #[test]
-fn a_client_is_called_by_the_connection_that_it_made() {
+fn v4_bc_15_a_client_is_called_by_the_connection_that_it_made() {
     let mut world = World::new();
     assert_eq!(
         poll(&mut world.call(None)),

@@ -1,7 +1,7 @@
 //! CREATE, MKDIR, SYMLINK and MKNOD (RFC 1813 sections 3.3.8 to 3.3.11).
 
 use millrace_store::{
-    Attributes, CreateHow, Handle, Kind, Modified, SpecialKind, Store, StoreError,
+    Attributes, CreateHow, Handle, Kind, Modified, SetAttributes, SpecialKind, Store, StoreError,
 };
 use millrace_wire::nfs3::{
     CreateArguments, CreateHow as How, CreateOk, CreateResults, Failure, MkdirArguments,
@@ -21,7 +21,7 @@ pub(super) async fn create<S: Store>(
     let how = match &arguments.how {
         How::Unchecked(set) => CreateHow::Unchecked(set_attributes(set)),
         How::Guarded(set) => CreateHow::Guarded(set_attributes(set)),
-        How::Exclusive(verifier) => CreateHow::Exclusive(*verifier),
+        How::Exclusive(verifier) => CreateHow::Exclusive(*verifier, SetAttributes::default()),
     };
     let (store, name) = (directory.store(StoreClass::Metadata), arguments.entry.name);
     let done = store

@@ -178,7 +178,7 @@ pub(super) fn guarded(how: &CreateHow) -> Option<Made<'_>> {
             set,
             text: None,
         }),
-        CreateHow::Unchecked(_) | CreateHow::Exclusive(_) => None,
+        CreateHow::Unchecked(_) | CreateHow::Exclusive(..) => None,
     }
 }
 

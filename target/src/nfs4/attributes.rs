@@ -3,10 +3,10 @@
 use millrace_store::{Attributes, Kind, Properties, SpecialKind, Statistics, Time};
 use millrace_wire::nfs3::{Device, FileHandle};
 use millrace_wire::nfs4::{
-    Attribute, AttributeNumber, AttributeSource, Bitmap, FileSystemId, ObjectType, OperationStatus,
-    Timestamp, change_type, handle_expiry,
+    AccessControlList, Attribute, AttributeNumber, AttributeSource, Bitmap, FileSystemId,
+    ObjectType, OperationStatus, Timestamp, acl_support, change_type, handle_expiry,
 };
-use millrace_wire::xdr::BoundedBytes;
+use millrace_wire::xdr::{BoundedBytes, Decode, Decoder};
 
 use super::decimal::DecimalText;
 
@@ -94,6 +94,14 @@ pub(super) const OF_SPACE: Bitmap = Bitmap::of(&[
     Number::SpaceTotal,
 ]);
 
+/// Attributes that a client which holds a delegation for writing may have changed.
+pub(super) const OF_CONTENTS: Bitmap = Bitmap::of(&[
+    Number::Change,
+    Number::Size,
+    Number::TimeMetadata,
+    Number::TimeModify,
+]);
+
 /// Attributes that can only be set (RFC 8881 section 5.5).
 const SET_ONLY: Bitmap = Bitmap::of(&[Number::TimeAccessSet, Number::TimeModifySet]);
 
@@ -117,6 +125,8 @@ pub(super) struct ObjectAttributes {
     pub common: FileSystemAttributes,
     pub stored: Attributes,
     pub handle: Option<FileHandle>,
+    /// The access control list, encoded, if it is wanted.
+    pub acl: Option<Vec<u8>>,
     pub mounted_on: u64,
     owner: DecimalText,
     group: DecimalText,
@@ -128,6 +138,7 @@ impl ObjectAttributes {
             common,
             stored,
             handle: None,
+            acl: None,
             mounted_on: stored.inode,
             owner: DecimalText::new(stored.uid),
             group: DecimalText::new(stored.gid),
@@ -150,10 +161,27 @@ fn supported(minor_version: u32) -> Bitmap {
 
 /// What of [`readable`] and of minor version 2 only some file systems have.
 fn of_file_system(minor_version: u32, properties: &Properties) -> Bitmap {
-    match properties.clone_block {
-        Some(_) if minor_version >= 2 => Bitmap::of(&[Number::CloneBlockSize]),
-        _ => Bitmap::EMPTY,
+    let mut own = settable_of(properties).intersection(&OF_LISTS);
+    if properties.clone_block.is_some() && minor_version >= 2 {
+        own.insert(Number::CloneBlockSize.number());
     }
+    own
+}
+
+/// Attributes of access control lists.
+pub(super) const OF_LISTS: Bitmap = Bitmap::of(&[Number::Acl]);
+
+/// Attributes that can be set on a file system.
+pub(super) fn settable_of(properties: &Properties) -> Bitmap {
+    match properties.access_lists {
+        true => union(&SETTABLE, &OF_LISTS),
+        false => SETTABLE,
+    }
+}
+
+/// Those that an exclusive create can set there.
+pub(super) fn exclusive_of(properties: &Properties) -> Bitmap {
+    settable_of(properties).intersection(&union(&EXCLUSIVE, &OF_LISTS))
 }
 
 fn union(one: &Bitmap, other: &Bitmap) -> Bitmap {
@@ -241,7 +269,10 @@ impl AttributeSource for ObjectAttributes {
         let count = |of: fn(&Statistics) -> u64| common.statistics.as_ref().map_or(0, of);
         Some(match number {
             Number::SupportedAttributes => {
-                let own = of_file_system(common.minor_version, &common.properties);
+                let mut own = of_file_system(common.minor_version, &common.properties);
+                if stored.kind == Kind::Symlink {
+                    own = own.without(&OF_LISTS);
+                }
                 Attribute::SupportedAttributes(union(&supported(common.minor_version), &own))
             }
             Number::Type => Attribute::Type(object_type(stored.kind)),
@@ -256,7 +287,14 @@ impl AttributeSource for ObjectAttributes {
             Number::UniqueHandles => Attribute::UniqueHandles(false),
             Number::LeaseTime => Attribute::LeaseTime(common.lease),
             Number::ReadError => Attribute::ReadError(OperationStatus::Ok),
-            Number::AclSupport => Attribute::AclSupport(0),
+            Number::Acl => {
+                let mut value = Decoder::new(self.acl.as_deref()?);
+                Attribute::Acl(AccessControlList::decode(&mut value).ok()?)
+            }
+            Number::AclSupport => Attribute::AclSupport(match common.properties.access_lists {
+                true => acl_support::ALLOW | acl_support::DENY,
+                false => 0,
+            }),
             Number::CanSetTime => Attribute::CanSetTime(true),
             Number::CaseInsensitive => Attribute::CaseInsensitive(false),
             Number::CasePreserving => Attribute::CasePreserving(true),
@@ -293,7 +331,9 @@ impl AttributeSource for ObjectAttributes {
             Number::TimeMetadata => Attribute::TimeMetadata(timestamp(stored.changed)),
             Number::TimeModify => Attribute::TimeModify(timestamp(stored.modified)),
             Number::MountedOnFileId => Attribute::MountedOnFileId(self.mounted_on),
-            Number::ExclusiveCreateAttributes => Attribute::ExclusiveCreateAttributes(EXCLUSIVE),
+            Number::ExclusiveCreateAttributes => {
+                Attribute::ExclusiveCreateAttributes(exclusive_of(&common.properties))
+            }
             Number::CharacterSets => Attribute::CharacterSets(ANY_BYTES),
             Number::ChangeType if common.minor_version >= 2 => {
                 // Others make it of the time of the last change.

@@ -2,7 +2,7 @@
 
 use millrace_mempool::Pool;
 use millrace_store::{
-    Attributes, Consistency, Handle, Kind, Modified, SpecialKind, Store, StoreError,
+    Attributes, Consistency, Handle, Kind, Modified, Properties, SpecialKind, Store, StoreError,
 };
 use millrace_wire::nfs4::{
     Bitmap, ChangeInfo, CreateOperation, CreateReply, NewObject, OperationOutcome, OperationStatus,
@@ -10,7 +10,7 @@ use millrace_wire::nfs4::{
 };
 use millrace_wire::xdr::Data;
 
-use super::attributes::SETTABLE;
+use super::attributes::settable_of;
 use super::compound::CompoundRun;
 use super::position::{FilePosition, gather};
 use super::seam::StateSeam;
@@ -25,8 +25,8 @@ use crate::store_times::StoreClass;
 const TEXT_MAX: u32 = 4096;
 
 /// Attributes of new objects that are no files: those have no size to set.
-fn settable_at_once() -> Bitmap {
-    SETTABLE.without(&Bitmap::of(&[millrace_wire::nfs4::AttributeNumber::Size]))
+fn settable_at_once(properties: &Properties) -> Bitmap {
+    settable_of(properties).without(&Bitmap::of(&[millrace_wire::nfs4::AttributeNumber::Size]))
 }
 
 impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
@@ -90,13 +90,13 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
                 return Err(OperationStatus::BadType);
             }
         };
-        let changes =
-            AttributeChanges::read(&arguments.attributes, &settable_at_once(), minor_version)?;
         let directory = self.directory_to_change(name).await?;
+        let allowed = settable_at_once(&directory.export.store.properties());
+        let changes = AttributeChanges::read(&arguments.attributes, &allowed, minor_version)?;
         if kind == Kind::Symlink && text.is_empty() {
             return Err(OperationStatus::Invalid);
         }
-        let set = changes.of_new();
+        let set = changes.of_new(kind == Kind::Directory)?;
         let store = self.store(directory, StoreClass::Metadata);
         let (caller, handle) = (&directory.caller, directory.handle);
         let done: Modified<(Handle, Attributes)> = match kind {
@@ -106,12 +106,22 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
         };
         match done.result {
             Ok((made, _)) => Ok(MadeObject {
-                object: directory.at(made),
+                object: self.with_list(directory.at(made), &changes).await?,
                 directory: self.change_info(directory, &done.consistency).await,
                 set: changes.mask,
             }),
             Err(error) => Err(status::status(error)),
         }
+    }
+
+    /// A new object, once it has the access control list that it is to have.
+    async fn with_list(
+        &self,
+        object: ExportedObject<'c, S>,
+        changes: &AttributeChanges,
+    ) -> Result<ExportedObject<'c, S>, OperationStatus> {
+        let set = Box::pin(self.apply_list(&object, changes)).await;
+        set.map(|()| object).map_err(status::status)
     }
 
     /// The current directory, for a change of a name in it.

@@ -60,6 +60,7 @@ pub(super) async fn create(
         })
         .await
         .map_err(|error| status(&error))?;
+    connection.associate(&grant.session.0);
     Ok(CreateSessionReply {
         session: grant.session.0,
         sequence: grant.sequence,
@@ -118,6 +119,7 @@ pub(super) async fn bind(
             }
         }
     };
+    connection.associate(&arguments.session);
     Ok(ConnectionBinding {
         session: arguments.session,
         direction,

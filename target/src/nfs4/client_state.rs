@@ -28,9 +28,9 @@ use super::seam::{
 };
 use crate::rpc::ConnectionRef;
 use crate::state::{
-    ClientId, DelegationGate, FileUse, HomeLink, IoKind, RecordProgress, ReferringRequest,
-    SessionBegin, SessionClaim, SessionConditions, SessionDirectory, SessionId, ShareMode,
-    StateError, StateHome, StateTerms, StateViews, Stateid,
+    ChangedSize, ClientId, DelegationGate, FileUse, HomeLink, IoKind, RecordProgress,
+    ReferringRequest, SessionBegin, SessionClaim, SessionConditions, SessionDirectory, SessionId,
+    ShareMode, StateError, StateHome, StateTerms, StateViews, Stateid,
 };
 
 /// Longest reply that is cached unasked, if its request changed something: clients do not ask for
@@ -221,19 +221,25 @@ impl StateSeam for ClientState {
         if shape.request_bytes > fore.request_size as usize {
             return SequenceOutcome::Refuse(OperationStatus::RequestTooBig);
         }
-        let reply = SequenceReply {
+        let highest = session.highest_slots();
+        let mut reply = SequenceReply {
             session: arguments.session,
             sequence: arguments.sequence,
             slot: arguments.slot,
-            highest_slot: session.highest_slot(),
-            target_highest_slot: session.highest_slot(),
+            highest_slot: highest.enforced,
+            target_highest_slot: highest.target,
             status_flags: status_flags(session.conditions()),
         };
         let fingerprint = fingerprint(origin.credential, shape);
         let heard = (self.link.reactor(), self.link.now());
         match session.begin_request(arguments.slot, arguments.sequence, fingerprint, heard) {
             Ok(SessionBegin::New(claim)) => {
+                // Requests bind their connection (RFC 8881 section 2.10.3.1).
+                origin.connection.associate(&arguments.session);
                 let cached = arguments.cache_this.then_some(fore.cached_size as usize);
+                let highest = claim.highest_slots(arguments.highest_slot);
+                reply.highest_slot = highest.enforced;
+                reply.target_highest_slot = highest.target;
                 SequenceOutcome::Execute(AcceptedSequence {
                     compound: ClientRequest {
                         claim,
@@ -289,6 +295,11 @@ impl StateSeam for ClientState {
             ProtectionOffer::Unprotected => {}
             // There is no machine credential without RPCSEC_GSS (RFC 8881 section 2.10.8.3).
             ProtectionOffer::MachineCredential(_) => return Err(OperationStatus::Invalid),
+            ProtectionOffer::Ssv(offer)
+                if offer.hashes.is_empty() || offer.encryptions.is_empty() =>
+            {
+                return Err(OperationStatus::Invalid);
+            }
             ProtectionOffer::Ssv(_) => return Err(OperationStatus::EncryptionNotSupported),
         }
         let owner: Box<[u8]> = arguments.owner.owner.0.into();
@@ -343,11 +354,17 @@ impl StateSeam for ClientState {
 
     async fn destroy_session(
         &self,
-        _: &CallOrigin<'_>,
+        origin: &CallOrigin<'_>,
         current: Option<&ClientRequest>,
         session: WireSessionId,
     ) -> OperationOutcome<()> {
+        let is_bound = origin.connection.is_associated(&session);
         let session = SessionId(session);
+        let found = self.sessions().find(session);
+        found.map_err(|error| status(&error))?;
+        if !is_bound {
+            return Err(OperationStatus::ConnectionNotBound);
+        }
         let current = current.map(|request| &request.claim);
         let own = current.filter(|claim| claim.session().id() == session);
         let own = own.map(SessionClaim::slot);
@@ -499,6 +516,30 @@ impl StateSeam for ClientState {
             .check(Some(client), &file, FileUse::Change)
             .await
             .map_err(|error| status(&error))
+    }
+
+    async fn changed_size(
+        &self,
+        compound: &ClientRequest,
+        file: &FileIdentity,
+    ) -> OperationOutcome<Option<u64>> {
+        let (client, file) = (compound.client(), key(file));
+        if !self.delegations.may_have(&file) {
+            return Ok(None);
+        }
+        let answer = self
+            .link
+            .ask_for_later::<ChangedSize>(move |home, now, asker| {
+                home.ask_holder(Some(client), &file, asker, now)
+            });
+        let answer = answer.await.unwrap_or(Err(StateError::Delay));
+        answer.map_err(|error| status(&error))
+    }
+
+    fn note_delegated_change(&self, compound: &ClientRequest, delegation: StateId, change: u64) {
+        let (client, delegation) = (compound.client(), stateid(delegation));
+        self.link
+            .tell(move |home, _| home.note_delegated_change(client, &delegation, change));
     }
 
     async fn free_stateid(&self, compound: &ClientRequest, state: StateId) -> OperationOutcome<()> {

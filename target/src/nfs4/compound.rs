@@ -1,6 +1,9 @@
 //! The engine: executes the operations of a COMPOUND in order, until one fails (RFC 8881 section
 //! 16.2).
 
+use std::future::poll_fn;
+use std::task::Poll;
+
 use millrace_store::Store;
 use millrace_wire::nfs4::{
     CompoundHeader, CompoundOperation, OP_ILLEGAL, Operation, OperationNumber, OperationReader,
@@ -25,6 +28,23 @@ use crate::store_times::StoreTimes;
 /// GETATTR in a call with the longest credentials.
 const AROUND_READ: usize = 256;
 const AROUND_WRITE: usize = 1024;
+
+/// Operations of a COMPOUND that are executed in one turn of the reactor. Clients send fewer.
+const OPERATIONS_AT_ONCE: u32 = 16;
+
+/// Lets other tasks of the reactor run.
+pub(super) async fn next_turn() {
+    let mut has_waited = false;
+    poll_fn(|context| {
+        if has_waited {
+            return Poll::Ready(());
+        }
+        has_waited = true;
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
 
 /// Most bytes of data in a message of a session.
 fn transfer_max(message: usize, around: usize) -> u64 {
@@ -124,6 +144,9 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
             OperationReader::<Operation<'_>>::new(input, header.minor_version, header.operations);
         let (mut at, mut is_uncached) = (0, false);
         while let Some(next) = operations.next() {
+            if at > 0 && at % OPERATIONS_AT_ONCE == 0 {
+                next_turn().await;
+            }
             at += 1;
             reply.is_last = at == count;
             let operation = match next {

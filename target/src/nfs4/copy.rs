@@ -3,9 +3,7 @@
 //! Every COPY is answered when it is done, and ends early when it would take long: the client goes
 //! on behind the bytes that it has copied.
 
-use std::future::poll_fn;
 use std::ops::ControlFlow;
-use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use millrace_mempool::Slice;
@@ -15,7 +13,7 @@ use millrace_wire::nfs4::{
     OperationStatus, StateId,
 };
 
-use super::compound::CompoundRun;
+use super::compound::{CompoundRun, next_turn};
 use super::reply::CompoundReply;
 use super::seam::{StateIdUse, StateSeam};
 use super::status;
@@ -268,18 +266,4 @@ fn copy_slices(from: &[Slice], to: &[Slice]) {
             }
         }
     }
-}
-
-/// Lets other tasks of the reactor run.
-async fn next_turn() {
-    let mut has_waited = false;
-    poll_fn(|context| {
-        if has_waited {
-            return Poll::Ready(());
-        }
-        has_waited = true;
-        context.waker().wake_by_ref();
-        Poll::Pending
-    })
-    .await;
 }

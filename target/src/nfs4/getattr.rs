@@ -1,6 +1,9 @@
 //! GETATTR, VERIFY, NVERIFY and ACCESS (RFC 8881 sections 18.1, 18.7, 18.15 and 18.31).
 
-use millrace_store::{AccessMask, Attributes, Kind, Properties, Statistics, Store};
+use millrace_store::{
+    AccessMask, Attributes, Caller, Kind, Properties, SetAttributes, SetTime, Statistics, Store,
+    StoreError,
+};
 use millrace_wire::nfs4::{
     AccessReply, AttributeNumber, Attributes as WireAttributes, Bitmap, FileSystemId,
     OperationOutcome, OperationStatus, access_bits, encode_attributes,
@@ -8,7 +11,8 @@ use millrace_wire::nfs4::{
 use millrace_wire::xdr::{Encode, Encoder};
 
 use super::attributes::{
-    FileSystemAttributes, OF_SPACE, ObjectAttributes, check_compared, check_wanted, readable_of,
+    FileSystemAttributes, OF_CONTENTS, OF_SPACE, ObjectAttributes, check_compared, check_wanted,
+    readable_of,
 };
 use super::compound::CompoundRun;
 use super::export_tree::{FolderIndex, ROOT, pseudo_export};
@@ -16,13 +20,26 @@ use super::lookup::FOLDER_NAME_MAX;
 use super::position::FilePosition;
 use super::reply::CompoundReply;
 use super::seam::StateSeam;
-use super::status;
+use super::{acl, status};
 use crate::access::ExportedObject;
 use crate::exports::Export;
 use crate::store_times::StoreClass;
 
 /// Permission bits of pseudo folders.
 const FOLDER_MODE: u32 = 0o555;
+
+/// Properties of the file system of pseudo folders.
+const FOLDER_PROPERTIES: Properties = Properties {
+    name_max: FOLDER_NAME_MAX,
+    links_max: u32::MAX,
+    size_max: i64::MAX as u64,
+    file_system: 0,
+    clone_block: None,
+    xattrs: false,
+    access_lists: false,
+    counts_changes: false,
+    changes_elsewhere: false,
+};
 
 /// Rights that this server can tell about.
 const RIGHTS: u32 = access_bits::READ
@@ -58,9 +75,31 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
             return reply.refuse(number, status);
         }
         let found = match self.position() {
-            Ok(position) => self.attributes(position, wanted).await,
+            Ok(position) => {
+                let is_asked = !wanted.intersection(&OF_CONTENTS).is_empty();
+                let changed = match is_asked && self.seam.has_delegations() {
+                    true => Box::pin(self.changed_size(position)).await,
+                    false => Ok(None),
+                };
+                match changed {
+                    Ok(size) => {
+                        let found = self.attributes(position, wanted).await;
+                        found.map(|mut found| {
+                            found.stored.size = size.unwrap_or(found.stored.size);
+                            found
+                        })
+                    }
+                    Err(status) => Err(status),
+                }
+            }
             Err(status) => Err(status),
         };
+        if let Ok(ObjectAttributes {
+            acl: Some(list), ..
+        }) = &found
+        {
+            reply.reserve(ALL_BYTES + list.len()).await;
+        }
         match found {
             Ok(found) => reply.push_with(number, |out| {
                 OperationStatus::Ok.encode(out)?;
@@ -69,6 +108,29 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
             }),
             Err(status) => reply.refuse(number, status),
         }
+    }
+
+    /// The size of a file that another client changes under a delegation. Its change number and its
+    /// times are advanced, as the store does not know of the change yet (RFC 8881 section 10.4.3).
+    async fn changed_size(
+        &self,
+        position: &FilePosition<'c, S>,
+    ) -> Result<Option<u64>, OperationStatus> {
+        let (FilePosition::Object(object), Some(session)) = (position, &self.session) else {
+            return Ok(None);
+        };
+        let file = Self::identity(object);
+        let size = self.seam.changed_size(&session.compound, &file).await?;
+        if size.is_some() {
+            let changes = SetAttributes {
+                modified: SetTime::Now,
+                ..SetAttributes::default()
+            };
+            let (store, caller) = (self.store(object, StoreClass::Metadata), Caller::SUPERUSER);
+            let done = store.set_attributes(&caller, object.handle, &changes, None);
+            done.await.result.map_err(status::status)?;
+        }
+        Ok(size)
     }
 
     /// Attributes of the object at a position, with the requested ones of its file system.
@@ -91,6 +153,9 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
             (now.attributes, Some(now))
         };
         let mut found = self.describe(object, stored, statistics);
+        if wanted.has(AttributeNumber::Acl) && object.export.store.properties().access_lists {
+            found.acl = Box::pin(self.access_list(object)).await?;
+        }
         if wanted.has(AttributeNumber::Handle) {
             found.handle = Some(self.handle(position));
         }
@@ -100,6 +165,24 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
             found.mounted_on = Box::pin(self.mounted_on(object.export, stored.inode)).await;
         }
         Ok(found)
+    }
+
+    /// The access control list of an object, encoded. Symbolic links have none.
+    pub async fn access_list(
+        &self,
+        object: &ExportedObject<'c, S>,
+    ) -> Result<Option<Vec<u8>>, OperationStatus> {
+        let store = self.store(object, StoreClass::Metadata);
+        let kind = store
+            .attributes(object.handle)
+            .await
+            .map_err(status::status)?
+            .kind;
+        match store.access_lists(object.handle).await {
+            Ok(lists) => Ok(Some(acl::encode(&lists, kind == Kind::Directory))),
+            Err(StoreError::NotSupported) => Ok(None),
+            Err(error) => Err(status::status(error)),
+        }
     }
 
     /// Attributes of an object of an export, of which the store has told these.
@@ -134,6 +217,14 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
         }
     }
 
+    /// Properties of the file system of the current object.
+    pub fn current_properties(&self) -> Properties {
+        match &self.current {
+            Some(FilePosition::Object(object)) => object.export.store.properties(),
+            _ => FOLDER_PROPERTIES,
+        }
+    }
+
     /// Attributes of a pseudo folder.
     pub fn folder_attributes(&self, folder: FolderIndex) -> ObjectAttributes {
         let made = self.tree.made();
@@ -158,16 +249,7 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
             major: pseudo_export().0,
             minor: 0,
         };
-        let properties = Properties {
-            name_max: FOLDER_NAME_MAX,
-            links_max: u32::MAX,
-            size_max: i64::MAX as u64,
-            file_system: 0,
-            clone_block: None,
-            xattrs: false,
-            counts_changes: false,
-            changes_elsewhere: false,
-        };
+        let properties = FOLDER_PROPERTIES;
         let mut found = ObjectAttributes::new(self.common(file_system, properties, None), stored);
         found.handle = Some(self.handle(&FilePosition::Folder(folder)));
         found
@@ -195,7 +277,8 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
         let found = self.attributes(self.position()?, &given.mask).await?;
         let readable = readable_of(self.origin.minor_version, &found.common.properties);
         check_compared(&given.mask, &readable)?;
-        let mut bytes = [0; ALL_BYTES];
+        let list = found.acl.as_ref().map_or(0, Vec::len);
+        let mut bytes = vec![0; ALL_BYTES + list];
         let mut out = Encoder::new(&mut bytes);
         let mask = given.mask.intersection(&readable);
         let encoded = encode_attributes(&mut out, mask, &found);

@@ -11,13 +11,14 @@
 //! | `callback` | calls to clients |
 //! | `export_tree`, `position` | one name space over all exports, and the handles of a COMPOUND |
 //! | `lookup`, `directory`, `change` | names |
-//! | `attributes`, `getattr`, `set` | attributes |
+//! | `attributes`, `getattr`, `set`, `acl` | attributes |
 //! | `data`, `open` | contents of files |
 //! | `version2`, `copy`, `read_plus`, `xattrs` | what minor version 2 adds |
 //!
 //! Opens and sessions live behind [`StateSeam`], files in stores, so that nothing here outlives a
 //! COMPOUND.
 
+mod acl;
 mod attributes;
 mod cached_reply;
 mod callback;
@@ -52,7 +53,7 @@ mod table;
 mod version2;
 mod xattrs;
 
-pub use callback::CallbackSender;
+pub use callback::{CallbackSender, ForReactor};
 pub use client_state::{ClientRequest, ClientState, ServerIdentity};
 pub use program::{Nfs4, Nfs4Counters};
 pub use record_waits::RecordWaits;

@@ -2,15 +2,15 @@
 //! checked; shares, stateids and delegations are those of the state of clients.
 
 use millrace_store::{
-    AccessMask, Attributes, Consistency, CreateHow, Handle, Kind, Modified, SetAttributes, Store,
-    StoreError,
+    AccessMask, Attributes, Consistency, CreateHow, Handle, Kind, Modified, Properties,
+    SetAttributes, Store, StoreError,
 };
 use millrace_wire::nfs4::{
     AttributeNumber, Bitmap, ChangeInfo, CreateMode, OpenClaim, OpenDelegation, OpenOperation,
     OpenReply, OperationStatus, StateId, share,
 };
 
-use super::attributes::{EXCLUSIVE, SETTABLE};
+use super::attributes::{exclusive_of, settable_of};
 use super::compound::CompoundRun;
 use super::lookup::FOLDER_NAME_MAX;
 use super::position::FilePosition;
@@ -39,7 +39,6 @@ struct OpenedFile<'c, S> {
 }
 
 /// How a file is created.
-#[derive(Clone, Copy)]
 enum Creation {
     Unchecked(AttributeChanges),
     Guarded(AttributeChanges),
@@ -47,17 +46,23 @@ enum Creation {
 }
 
 impl Creation {
-    fn read(mode: &CreateMode<'_>, minor_version: u32) -> Result<Self, OperationStatus> {
+    fn read(
+        mode: &CreateMode<'_>,
+        minor_version: u32,
+        properties: &Properties,
+    ) -> Result<Self, OperationStatus> {
+        let settable = settable_of(properties);
         let read = |attributes, allowed| AttributeChanges::read(attributes, allowed, minor_version);
         Ok(match mode {
-            CreateMode::Unchecked(attributes) => Self::Unchecked(read(attributes, &SETTABLE)?),
-            CreateMode::Guarded(attributes) => Self::Guarded(read(attributes, &SETTABLE)?),
+            CreateMode::Unchecked(attributes) => Self::Unchecked(read(attributes, &settable)?),
+            CreateMode::Guarded(attributes) => Self::Guarded(read(attributes, &settable)?),
             CreateMode::Exclusive(verifier) => {
                 Self::Exclusive(*verifier, AttributeChanges::default())
             }
-            CreateMode::ExclusiveWithAttributes(create) => {
-                Self::Exclusive(create.verifier, read(&create.attributes, &EXCLUSIVE)?)
-            }
+            CreateMode::ExclusiveWithAttributes(create) => Self::Exclusive(
+                create.verifier,
+                read(&create.attributes, &exclusive_of(properties))?,
+            ),
         })
     }
 }
@@ -94,7 +99,10 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
         self.seam.check_open(&session.compound, basis).await?;
         let minor_version = self.origin.minor_version;
         let creation = match &arguments.create {
-            Some(mode) => Some(Creation::read(mode, minor_version)?),
+            Some(mode) => {
+                let properties = self.current_properties();
+                Some(Creation::read(mode, minor_version, &properties)?)
+            }
             None => None,
         };
         let file = match &arguments.claim {
@@ -142,6 +150,14 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
                 return Err(status::status(error));
             }
             set = changes.mask;
+        }
+        if let OpenDelegation::Write(delegation) = &grant.delegation {
+            let found = file.object.view().attributes(file.object.handle).await;
+            if let Ok(found) = found {
+                let (compound, state) = (&session.compound, delegation.state);
+                self.seam
+                    .note_delegated_change(compound, state, found.change);
+            }
         }
         self.set_current(FilePosition::Object(file.object));
         self.current_state = grant.open;
@@ -242,15 +258,18 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
                     Some(Creation::Unchecked(changes) | Creation::Guarded(changes)),
                 ) => {
                     let done = self
-                        .make_file(directory, name, &CreateHow::Guarded(changes.of_new()))
+                        .make_file(directory, name, &CreateHow::Guarded(changes.of_new(false)?))
                         .await?;
                     match done.result {
                         // Another one was faster.
                         Err(StoreError::Exists) => {}
                         Err(error) => return Err(status::status(error)),
                         Ok((handle, _)) => {
+                            let object = directory.at(handle);
+                            let listed = Box::pin(self.apply_list(&object, changes)).await;
+                            listed.map_err(status::status)?;
                             return Ok(OpenedFile {
-                                object: directory.at(handle),
+                                object,
                                 directory: self.change_info(directory, &done.consistency).await,
                                 is_new: true,
                                 set: changes.mask,
@@ -332,18 +351,19 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
         changes: &AttributeChanges,
     ) -> Result<OpenedFile<'c, S>, OperationStatus> {
         let done = self
-            .make_file(directory, name, &CreateHow::Exclusive(verifier))
+            .make_file(
+                directory,
+                name,
+                &CreateHow::Exclusive(verifier, changes.of_new(false)?),
+            )
             .await?;
         let (handle, found) = done.result.map_err(status::status)?;
         if found.kind != Kind::File {
             return Err(OperationStatus::Exists);
         }
         let object = directory.at(handle);
-        // The same call may have made it before and not come to this.
-        if !changes.mask.is_empty() {
-            let set = self.apply(&object, changes).await;
-            set.map_err(status::status)?;
-        }
+        let listed = Box::pin(self.apply_list(&object, changes)).await;
+        listed.map_err(status::status)?;
         // Where the verifier may be held, clients are to set the times anew.
         let mut set = changes.mask;
         for times in [AttributeNumber::TimeAccess, AttributeNumber::TimeModify] {

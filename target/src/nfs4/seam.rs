@@ -352,6 +352,22 @@ pub trait StateSeam: 'static {
         file: &FileIdentity,
     ) -> OperationOutcome<()>;
 
+    /// The size of a file that another client changes under a delegation; `None` if what the store
+    /// has is valid.
+    async fn changed_size(
+        &self,
+        compound: &Self::Compound,
+        file: &FileIdentity,
+    ) -> OperationOutcome<Option<u64>> {
+        let _ = (compound, file);
+        Ok(None)
+    }
+
+    /// The change number of a file that was delegated for writing, as its holder gets to know it.
+    fn note_delegated_change(&self, compound: &Self::Compound, delegation: StateId, change: u64) {
+        let _ = (compound, delegation, change);
+    }
+
     /// FREE_STATEID.
     async fn free_stateid(&self, compound: &Self::Compound, state: StateId)
     -> OperationOutcome<()>;

@@ -1,12 +1,13 @@
 //! Attributes to set: SETATTR (RFC 8881 section 18.30), and what CREATE and OPEN begin with.
 
-use millrace_store::{SetAttributes, SetTime, Store, StoreError, Time};
+use millrace_store::{Kind, SetAttributes, SetTime, Store, StoreError, Time};
 use millrace_wire::nfs4::{
     Attributes, Bitmap, MaskedMode, OperationStatus, SetattrOperation, SetattrReply,
     SettableAttributes, TimeToSet,
 };
 
-use super::attributes::{SETTABLE, check_set};
+use super::acl::GivenAcl;
+use super::attributes::{OF_LISTS, check_set, settable_of};
 use super::compound::CompoundRun;
 use super::decimal;
 use super::seam::{StateIdUse, StateSeam};
@@ -21,11 +22,13 @@ const MODE_BITS: u32 = 0o7777;
 const TRIES: usize = 8;
 
 /// What to set, as the store has it.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct AttributeChanges {
     pub set: SetAttributes,
     /// Some bits of the mode, which depend on those that are there.
     pub masked: Option<MaskedMode>,
+    /// The access control list.
+    pub acl: Option<GivenAcl>,
     /// Which attributes that are.
     pub mask: Bitmap,
 }
@@ -61,17 +64,24 @@ impl AttributeChanges {
                 modified: time(values.modified)?,
             },
             masked: values.masked_mode,
+            acl: values.acl.as_ref().map(GivenAcl::read).transpose()?,
             mask: attributes.mask,
         })
     }
 
-    /// The changes to a new object.
-    pub fn of_new(&self) -> SetAttributes {
+    /// The changes to a new object. Until it has its access control list, its mode gives nobody
+    /// more than that.
+    pub fn of_new(&self, is_directory: bool) -> Result<SetAttributes, OperationStatus> {
         let masked = self.masked.map(|mode| mode.value & mode.mask);
-        SetAttributes {
-            mode: self.set.mode.or(masked),
-            ..self.set
-        }
+        let mode = self.set.mode.or(masked);
+        let mode = match &self.acl {
+            Some(acl) => {
+                let least = acl.lists(is_directory)?.access.least_mode();
+                Some(mode.map_or(least, |mode| mode & (least | !0o777)))
+            }
+            None => mode,
+        };
+        Ok(SetAttributes { mode, ..self.set })
     }
 }
 
@@ -110,8 +120,9 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
         arguments: &SetattrOperation<'_>,
     ) -> Result<Bitmap, OperationStatus> {
         let minor_version = self.origin.minor_version;
-        let changes = AttributeChanges::read(&arguments.attributes, &SETTABLE, minor_version)?;
         let object = self.writable()?;
+        let allowed = settable_of(&object.export.store.properties());
+        let changes = AttributeChanges::read(&arguments.attributes, &allowed, minor_version)?;
         let state = self.stateid(arguments.state)?;
         let kind = match changes.set.size {
             Some(_) => StateIdUse::Resize,
@@ -146,6 +157,37 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
 
     /// Makes changes of attributes: all of them or none.
     pub async fn apply(
+        &self,
+        object: &ExportedObject<'c, S>,
+        changes: &AttributeChanges,
+    ) -> Result<(), StoreError> {
+        let is_list_alone = changes.mask.without(&OF_LISTS).is_empty();
+        if changes.acl.is_none() || !is_list_alone {
+            self.apply_plain(object, changes).await?;
+        }
+        // The list follows the mode (RFC 8881 section 6.4.1.3).
+        Box::pin(self.apply_list(object, changes)).await
+    }
+
+    /// Sets the access control list, if that is to be set.
+    pub async fn apply_list(
+        &self,
+        object: &ExportedObject<'c, S>,
+        changes: &AttributeChanges,
+    ) -> Result<(), StoreError> {
+        let Some(acl) = &changes.acl else {
+            return Ok(());
+        };
+        let store = self.store(object, StoreClass::Metadata);
+        let found = store.attributes(object.handle).await?;
+        let lists = acl.lists(found.kind == Kind::Directory);
+        let lists = lists.map_err(|_| StoreError::Invalid)?;
+        let (caller, handle) = (&object.caller, object.handle);
+        let done = store.set_access_lists(caller, handle, &lists).await;
+        done.result
+    }
+
+    async fn apply_plain(
         &self,
         object: &ExportedObject<'c, S>,
         changes: &AttributeChanges,

@@ -64,3 +64,23 @@ pub(super) fn of_access(error: AccessError) -> OperationStatus {
         AccessError::OtherCaller => OperationStatus::Delay,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn v4_data_12_errors_of_stores_have_a_status_and_a_shortage_is_a_delay() {
+        for (error, expected) in [
+            (StoreError::NoSpace, OperationStatus::NoSpace),
+            (StoreError::Quota, OperationStatus::Quota),
+            (StoreError::Io, OperationStatus::Io),
+            (StoreError::TooLarge, OperationStatus::FileTooBig),
+            (StoreError::ReadOnly, OperationStatus::ReadOnly),
+            (StoreError::Stale, OperationStatus::Stale),
+            (StoreError::Delay, OperationStatus::Delay),
+        ] {
+            assert_eq!(status(error), expected);
+        }
+    }
+}

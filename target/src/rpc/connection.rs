@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::Instant;
 
+use arrayvec::ArrayVec;
 use millrace_mempool::MemoryAccount;
 
 use super::call::{Peer, TransportKind};
@@ -29,8 +30,12 @@ struct ConnectionRecord {
     usage: Usage,
     ended: Cell<bool>,
     reverse: OnceCell<Box<dyn ReversePath>>,
+    associations: RefCell<ArrayVec<[u8; 16], ASSOCIATIONS>>,
     end_notices: RefCell<Vec<EndNotice>>,
 }
+
+/// Most things that a connection is remembered to be associated with.
+const ASSOCIATIONS: usize = 16;
 
 /// What is done when a connection ends.
 type EndNotice = Box<dyn FnOnce()>;
@@ -50,6 +55,7 @@ impl ConnectionRef {
                 share,
                 ended: Cell::new(false),
                 reverse: OnceCell::new(),
+                associations: RefCell::default(),
                 end_notices: RefCell::default(),
             }),
         }
@@ -124,6 +130,32 @@ impl ConnectionRef {
             true => notice(),
             false => self.record.end_notices.borrow_mut().push(Box::new(notice)),
         }
+    }
+
+    /// Associates it with something that a program identifies so, such as a session.
+    pub fn associate(&self, with: &[u8; 16]) {
+        let mut known = self.record.associations.borrow_mut();
+        // The latest first, so that the steady state compares one.
+        if known.first() == Some(with) {
+            return;
+        }
+        match known.iter().position(|one| one == with) {
+            Some(at) => known.swap(0, at),
+            None => {
+                if known.is_full() {
+                    known.pop();
+                }
+                known.insert(0, *with);
+            }
+        }
+    }
+
+    /// Whether it is associated with something; also if it may have been, among too many to
+    /// remember.
+    #[must_use]
+    pub fn is_associated(&self, with: &[u8; 16]) -> bool {
+        let known = self.record.associations.borrow();
+        known.is_full() || known.contains(with)
     }
 
     /// Whether its transport can call the client.

@@ -16,8 +16,9 @@ use super::client_records::{RecordBatches, RecordFolder, RecordWriter};
 use super::lock::StateLock;
 use super::metrics::client_state::StateGauges;
 use super::worker::ReactorMessage;
+use crate::flow::policy::Pressure;
 use crate::handle::HandleKey;
-use crate::nfs4::{CallbackSender, ClientState, ServerIdentity};
+use crate::nfs4::{CallbackSender, ClientState, ForReactor, ServerIdentity};
 use crate::state::{
     CallbackOrder, HomeAnswer, HomeLink, HomeOutbox, HomeRequest, RecordProgress, RecoveredClients,
     StateConfig, StateHome, StateTerms, StateViews,
@@ -73,7 +74,6 @@ impl SharedClientState {
                 lease: terms.lease,
                 delegations: terms.delegations,
                 courtesy: terms.courtesy,
-                // Their slots may keep 8 KiB of replies each, so all together 512 MiB.
                 sessions: 1024,
                 sessions_per_client: 16,
                 ..StateConfig::default()
@@ -162,6 +162,8 @@ impl SharedClientState {
             gauges: self.gauges.clone(),
             batches: self.records.as_ref().map(|(_, batches)| batches.clone()),
             epoch: self.epoch,
+            slots_most: self.config.fore_most.requests,
+            slots: self.config.fore_most.requests,
         };
         let versions = self.minor_versions.clone();
         (
@@ -179,12 +181,15 @@ pub struct HomePost {
     outbox: HomeOutbox,
     answers: VecDeque<(usize, HomeAnswer)>,
     /// Callbacks that other reactors have to send.
-    callbacks: VecDeque<CallbackOrder>,
+    callbacks: VecDeque<Box<CallbackOrder>>,
     scanned: Instant,
     gauges: Arc<StateGauges>,
     /// Where changes of records go.
     batches: Option<RecordBatches>,
     epoch: Instant,
+    /// Most slots of a session, with all memory and with what there is now.
+    slots_most: u32,
+    slots: u32,
 }
 
 impl HomePost {
@@ -224,9 +229,9 @@ impl HomePost {
             let Some(peer) = peers.get(order.path.reactor) else {
                 continue;
             };
-            let message = ReactorMessage::CallClient(Box::new(order));
+            let message = ReactorMessage::CallClient(order);
             if let Err(SendError::Full(ReactorMessage::CallClient(order))) = peer.send(message) {
-                self.callbacks.push_front(*order);
+                self.callbacks.push_front(order);
                 break;
             }
         }
@@ -234,8 +239,12 @@ impl HomePost {
 
     /// Goes on with callbacks. Returns the amount of work done.
     pub fn call_clients(&mut self, state: &ClientState) -> usize {
-        let callbacks = &mut self.callbacks;
-        state.run_callbacks(|order| callbacks.push_back(order))
+        state.link().end_waits();
+        let (callbacks, answers) = (&mut self.callbacks, &mut self.answers);
+        state.run_callbacks(|reactor, for_reactor| match for_reactor {
+            ForReactor::Call(order) => callbacks.push_back(order),
+            ForReactor::Answer(answer) => answers.push_back((reactor, answer)),
+        })
     }
 
     /// Hands changes of records over, where the state is kept, and ends waits for them.
@@ -252,6 +261,7 @@ impl HomePost {
     /// When something is to be done without anything that arrives.
     pub fn next_deadline(&self, state: &ClientState) -> Option<Instant> {
         let next = state.record_waits().next_deadline();
+        let next = next.into_iter().chain(state.link().next_deadline()).min();
         let next = next.map(|next| self.epoch + next);
         // An idle server shows how the grace period goes on, and ends it.
         let scan = self.gauges.is_in_grace() && state.link().reactor() == HOME;
@@ -267,14 +277,33 @@ impl HomePost {
     }
 
     /// Ends what has outlived its lease, from time to time, where the state is kept.
-    pub fn scan(&mut self, state: &ClientState, now: Instant) {
+    /// `pressure` is that of this reactor's memory.
+    pub fn scan(&mut self, state: &ClientState, pressure: Pressure, now: Instant) {
         if now.saturating_duration_since(self.scanned) < LEASE_SCAN {
             return;
         }
         self.scanned = now;
+        // Slots come and go in steps, as a shortage may be short. Calls that wait are no shortage.
+        let pressure = Pressure {
+            waiters: 0,
+            ..pressure
+        };
+        let (before, most) = (self.slots, self.slots_most);
+        let least = (before / 2).max(most / 16).max(1);
+        let wanted = pressure.most(most).min(most);
+        self.slots = wanted
+            .clamp(least, before.saturating_mul(2).max(least))
+            .min(most);
+        let slots = match self.slots {
+            slots if slots == self.slots_most => u32::MAX,
+            slots => slots,
+        };
         let _ = state.link().ask_here(|home, now| {
             home.expire_clients(now);
             home.end_recalls(now);
+            home.limit_slots(slots);
+            home.divide_slots(now);
+            home.relieve(now);
             let figures = home.figures(now);
             if self.gauges.is_in_grace() && figures.grace_clients == 0 {
                 tracing::info!("the grace period has ended");

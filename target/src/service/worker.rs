@@ -272,7 +272,7 @@ where
         {
             let work = home.call_clients(state);
             home.send(&self.peers);
-            home.scan(state, now);
+            home.scan(state, self.responder.shared().flow.pressure(), now);
             home.record(state);
             return work;
         }

@@ -27,6 +27,8 @@ pub struct CallbackPath {
 pub struct CallbackParameters {
     /// The program number.
     pub program: u32,
+    /// The version of the program.
+    pub version: u32,
     /// The minor version of the protocol that the client uses.
     pub minor_version: u32,
     /// The credential, as the protocol encodes it.
@@ -188,6 +190,12 @@ impl Backchannel {
     /// Whether the client has disagreed about the sequence numbers of all slots.
     pub fn is_faulty(&self) -> bool {
         self.slots.iter().all(|slot| slot.is_set_aside)
+    }
+
+    /// Calls another version of the client's program; false if that is the present one.
+    pub fn change_version(&mut self, version: u32) -> bool {
+        let parameters = self.parameters.as_mut();
+        parameters.is_some_and(|one| std::mem::replace(&mut one.version, version) != version)
     }
 
     /// Takes the lowest free slot.

@@ -13,6 +13,7 @@ use super::SessionId;
 use super::backchannel::{CallbackParameters, CallbackPath, TakenSlot};
 use super::clients::ClientId;
 use super::files::FileKey;
+use super::holder_queries::HolderAttributes;
 use super::home::StateHome;
 use super::stateid::Stateid;
 
@@ -56,6 +57,35 @@ pub enum CallbackSubject {
         /// The lock owner.
         owner: Arc<[u8]>,
     },
+    /// The client is to use fewer slots of a session.
+    RecallSlots {
+        /// The session, in which the callback is sent.
+        session: SessionId,
+        /// The highest slot to use.
+        highest_slot: u32,
+    },
+    /// The client is to return delegations, as memory is short.
+    RecallAny {
+        /// How many it may keep.
+        keep: u32,
+    },
+    /// The client is asked for the attributes of a file that it changes under a delegation.
+    GetAttributes {
+        /// The file.
+        file: FileKey,
+        /// The delegation.
+        stateid: Stateid,
+    },
+}
+
+impl CallbackSubject {
+    /// The session that it has to be sent in, if it is about one.
+    fn session(&self) -> Option<SessionId> {
+        match self {
+            Self::RecallSlots { session, .. } => Some(*session),
+            _ => None,
+        }
+    }
 }
 
 /// A callback for a reactor to send.
@@ -106,6 +136,8 @@ pub enum CallbackOutcome {
     NotReady,
     /// The client disagrees about the slot or its sequence number.
     Misordered,
+    /// The client has only this version of the program.
+    OtherVersion(u32),
     /// The client does not know the session, or refuses the program or the credential.
     Refused,
     /// It cannot be sent at all.
@@ -122,6 +154,8 @@ pub enum CallbackOutcome {
 pub enum CallbackAnswer {
     /// It was done, now or when it was sent before.
     Done,
+    /// It was done and has told this about a file.
+    Attributes(HolderAttributes),
     /// The client wants to be asked again.
     Later,
     /// It failed.
@@ -234,6 +268,7 @@ impl StateHome {
 
     /// The next callback to send. To be called until there is none.
     pub fn take_callback(&mut self, now: Duration) -> Option<CallbackOrder> {
+        self.end_holder_queries(now);
         if now >= self.callbacks.due {
             self.place_callbacks(now);
         }
@@ -243,7 +278,8 @@ impl StateHome {
     /// When a callback or a recall is to be looked at again.
     #[must_use]
     pub fn next_callback(&self) -> Option<Duration> {
-        let due = self.callbacks.due.min(self.next_recall_end());
+        let ends = self.next_recall_end().min(self.next_holder_query_end());
+        let due = self.callbacks.due.min(ends);
         (due < Duration::MAX).then_some(due)
     }
 
@@ -282,6 +318,7 @@ impl StateHome {
             return self.callbacks.remove(number);
         };
         let (deadline, mut place) = (job.deadline, job.place);
+        let wanted = job.subject.session();
         if place.is_none() {
             if now > deadline || !self.is_needed(number) {
                 return self.callbacks.remove(number);
@@ -289,6 +326,9 @@ impl StateHome {
             let client = self.clients.get_mut(index);
             let mut sessions = client.into_iter().flat_map(|client| &mut client.sessions);
             place = sessions.find_map(|session| {
+                if wanted.is_some_and(|wanted| wanted != session.id) {
+                    return None;
+                }
                 session.back.path()?;
                 Some((session.id, session.back.take_slot()?))
             });
@@ -342,10 +382,18 @@ impl StateHome {
     fn is_needed(&self, number: u64) -> bool {
         let job = self.callbacks.jobs.get(&number);
         job.is_some_and(|job| match &job.subject {
-            CallbackSubject::Recall { stateid, .. } => {
+            CallbackSubject::Recall { stateid, .. }
+            | CallbackSubject::GetAttributes { stateid, .. } => {
                 self.find_state(job.client, None, stateid).is_ok()
             }
-            CallbackSubject::LockAvailable { .. } => true,
+            CallbackSubject::RecallSlots {
+                session,
+                highest_slot,
+            } => {
+                let found = self.sessions.find(*session);
+                found.is_ok_and(|session| session.highest_slots().target == *highest_slot)
+            }
+            CallbackSubject::LockAvailable { .. } | CallbackSubject::RecallAny { .. } => true,
         })
     }
 
@@ -386,7 +434,11 @@ impl StateHome {
                 back.set_slot_aside(taken.slot);
                 self.begin_anew(ticket.job, now);
             }
-            CallbackOutcome::Refused => {
+            CallbackOutcome::OtherVersion(version) if back.change_version(version) => {
+                back.free_slot(taken.slot, false);
+                self.begin_anew(ticket.job, now);
+            }
+            CallbackOutcome::Refused | CallbackOutcome::OtherVersion(_) => {
                 back.free_slot(taken.slot, false);
                 back.mark_all_down();
                 self.begin_anew(ticket.job, now);
@@ -417,6 +469,17 @@ impl StateHome {
             return self.callbacks.remove(number);
         };
         (job.place, job.repeats) = (None, None);
+        let mut answer = answer;
+        if let CallbackSubject::GetAttributes { stateid, .. } = job.subject {
+            match answer {
+                // Its first copy was executed, and its results are not known.
+                CallbackAnswer::Done | CallbackAnswer::Later => answer = CallbackAnswer::Later,
+                answer => self.holder_answered(&stateid, answer, now),
+            }
+        }
+        let Some(job) = self.callbacks.jobs.get(&number) else {
+            return;
+        };
         match answer {
             CallbackAnswer::Later if now <= job.deadline => self.pause_callback(number, now),
             _ => self.callbacks.remove(number),

@@ -11,6 +11,9 @@ use super::reports::StateCounts;
 use super::table::IndexedTable;
 use super::{SessionId, StateError};
 
+/// How often the lease of a silent client is looked at.
+const SILENT_CHECK: Duration = Duration::from_secs(1);
+
 /// A client, as sessions and state refer to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClientId(pub u64);
@@ -36,6 +39,8 @@ pub(super) struct LeasedClient {
     /// Where its latest session came from, and the minor version of the protocol there.
     pub origin: Option<SessionOrigin>,
     pub is_confirmed: bool,
+    /// When its lease is looked at next.
+    pub lease_check: Duration,
     /// When its lease began: it was made or confirmed.
     pub lease_began: Duration,
     /// The longest lease that it may have been told of.
@@ -97,6 +102,10 @@ pub(super) struct ClientTables {
     by_owner: HashMap<Box<[u8]>, OwnerRecords>,
     /// Unconfirmed records, the oldest first.
     unconfirmed: BTreeSet<(ClientId, u32)>,
+    /// When each lease is to be looked at: it does not run out before.
+    lease_checks: BTreeSet<(Duration, u32)>,
+    /// Clients whose lease had run out when it was looked at.
+    silent: BTreeSet<u32>,
 }
 
 impl ClientTables {
@@ -109,6 +118,8 @@ impl ClientTables {
             by_id: HashMap::new(),
             by_owner: HashMap::new(),
             unconfirmed: BTreeSet::new(),
+            lease_checks: BTreeSet::new(),
+            silent: BTreeSet::new(),
         }
     }
 
@@ -175,6 +186,7 @@ impl ClientTables {
             principal: principal.into(),
             origin: None,
             is_confirmed: false,
+            lease_check: now,
             lease_began: now,
             lease_told: Duration::ZERO,
             sequence: 0,
@@ -195,6 +207,7 @@ impl ClientTables {
         });
         self.by_id.insert(id, index);
         self.unconfirmed.insert((id, index));
+        self.lease_checks.insert((now, index));
         let records = self.by_owner.entry(owner.into()).or_default();
         records.unconfirmed = Some(index);
         index
@@ -214,9 +227,38 @@ impl ClientTables {
         }
     }
 
+    /// Clients whose leases are to be looked at now.
+    fn due_leases(&self, now: Duration) -> Vec<u32> {
+        let due = self.lease_checks.range(..(now, u32::MAX));
+        due.map(|(_, index)| *index).collect()
+    }
+
+    /// Clients whose leases may have run out.
+    pub fn maybe_silent(&self, now: Duration) -> impl Iterator<Item = u32> {
+        let due = self.due_leases(now).into_iter();
+        let others = due.filter(|index| !self.silent.contains(index));
+        self.silent.iter().copied().chain(others)
+    }
+
+    /// Has a lease looked at later.
+    fn check_lease_at(&mut self, index: u32, at: Duration, is_silent: bool) {
+        let Some(client) = self.records.get_mut(index) else {
+            return;
+        };
+        let before = std::mem::replace(&mut client.lease_check, at);
+        self.lease_checks.remove(&(before, index));
+        self.lease_checks.insert((at, index));
+        match is_silent {
+            true => self.silent.insert(index),
+            false => self.silent.remove(&index),
+        };
+    }
+
     fn remove(&mut self, index: u32) -> Option<LeasedClient> {
         let client = self.records.remove(index)?;
         self.by_id.remove(&client.id);
+        self.lease_checks.remove(&(client.lease_check, index));
+        self.silent.remove(&index);
         self.unconfirmed.remove(&(client.id, index));
         if let Some(records) = self.by_owner.get_mut(&client.owner) {
             for record in [&mut records.confirmed, &mut records.unconfirmed] {
@@ -330,19 +372,23 @@ impl StateHome {
     /// Removes expired clients: unconfirmed ones after a lease, others after the courtesy period
     /// too. Ends the grace period. To be called about once a second.
     pub fn expire_clients(&mut self, now: Duration) {
-        let courtesy = self.config.courtesy;
-        let clients = self.clients.iter();
-        let over = clients.filter(|(index, client)| {
-            let courtesy = if client.is_confirmed {
-                courtesy
-            } else {
-                Duration::ZERO
+        for index in self.clients.due_leases(now) {
+            let Some(client) = self.clients.get(index) else {
+                continue;
             };
-            now > self.lease_end(*index).saturating_add(courtesy)
-        });
-        let over: Vec<u32> = over.map(|(index, _)| index).collect();
-        for index in over {
-            self.remove_client(index);
+            let courtesy = match client.is_confirmed {
+                true => self.config.courtesy,
+                false => Duration::ZERO,
+            };
+            let end = self.lease_end(index);
+            if now <= end {
+                self.clients.check_lease_at(index, end, false);
+            } else if now <= end.saturating_add(courtesy) {
+                let next = (now + SILENT_CHECK).min(end.saturating_add(courtesy));
+                self.clients.check_lease_at(index, next, true);
+            } else {
+                self.remove_client(index);
+            }
         }
         self.advance_grace(now);
         self.restore_records(now);

@@ -103,9 +103,15 @@ impl StateHome {
         if let Some(fault) = request.fault {
             return Err(fault.clone());
         }
-        let fore = self.fore_limits(&request.fore)?;
+        let mut fore = self.fore_limits(&request.fore)?;
         let back = self.back_limits(&request.back)?;
         let client = self.clients.get(index).ok_or(StateError::StaleClientid)?;
+        // The client may use all that it is granted before it is told of less.
+        let slots_most = fore.requests;
+        let sessions = client.sessions.len();
+        let clients = self.slot_shares.clients + usize::from(sessions == 0);
+        let share = self.slots_for(clients, sessions + 1, fore.cached_size);
+        fore.requests = fore.requests.min(share);
         if client.sessions.len() >= self.config.sessions_per_client {
             return Err(StateError::NoSpc);
         }
@@ -156,6 +162,7 @@ impl StateHome {
             id,
             (request.client, index),
             [fore, back],
+            slots_most,
             self.leases.clone(),
         )));
         if let Some(client) = self.clients.get_mut(index) {
@@ -165,6 +172,8 @@ impl StateHome {
                 draining: None,
                 back: channel,
             });
+            let sessions = client.sessions.len();
+            self.slot_shares.count(sessions - 1, sessions);
         }
         self.publish_conditions(index);
         Ok(SessionGrant {
@@ -232,7 +241,9 @@ impl StateHome {
                 .extend(u32::try_from(session.index()).ok());
         }
         if let Some(client) = self.clients.get_mut(index) {
+            let before = client.sessions.len();
             client.sessions.retain(|known| known.id != session);
+            self.slot_shares.count(before, client.sessions.len());
         }
         self.leave_session(session);
         self.publish_conditions(index);

@@ -3,7 +3,7 @@
 use std::hash::{Hash, Hasher};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use siphasher::sip::SipHasher13;
 
@@ -21,6 +21,8 @@ const COUNTERS: usize = 1 << 12;
 #[derive(Debug)]
 pub struct DelegationGuards {
     all: AtomicU32,
+    /// Whether opens that deny access may still be reclaimed: nobody else uses any file then.
+    awaits_denials: AtomicBool,
     counters: Box<[AtomicU32]>,
 }
 
@@ -28,6 +30,7 @@ impl Default for DelegationGuards {
     fn default() -> Self {
         Self {
             all: AtomicU32::new(0),
+            awaits_denials: AtomicBool::new(false),
             counters: (0..COUNTERS).map(|_| AtomicU32::new(0)).collect(),
         }
     }
@@ -49,6 +52,15 @@ impl DelegationGuards {
                 false => counter.fetch_sub(1, Ordering::Release),
             };
         }
+    }
+
+    /// Sets whether opens that deny access may still be reclaimed.
+    pub(super) fn await_denials(&self, awaits: bool) {
+        self.awaits_denials.store(awaits, Ordering::Release);
+    }
+
+    fn awaits_denials(&self) -> bool {
+        self.awaits_denials.load(Ordering::Acquire)
     }
 
     /// How many delegations there are.
@@ -86,30 +98,37 @@ impl DelegationGate {
         Self { link, guards }
     }
 
-    /// Whether no file has a delegation.
+    /// Whether any file may be used.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        self.guards.is_empty()
+        self.guards.is_empty() && !self.guards.awaits_denials()
+    }
+
+    /// Whether a file may have a delegation.
+    #[must_use]
+    pub fn may_have(&self, file: &FileKey) -> bool {
+        self.guards.may_have(file)
     }
 
     /// Makes sure that no other client has a delegation that conflicts with the use of a file. It
     /// is ready at once unless there may be one; `client` is `None` for other protocols.
     ///
     /// # Errors
-    /// [`StateError::Delay`] while one is recalled.
+    /// [`StateError::Delay`] while one is recalled, [`StateError::Grace`] while opens that deny
+    /// access may still be reclaimed.
     pub async fn check(
         &self,
         client: Option<ClientId>,
         file: &FileKey,
         file_use: FileUse,
     ) -> Result<(), StateError> {
-        if !self.guards.may_have(file) {
+        if !self.guards.may_have(file) && !self.guards.awaits_denials() {
             return Ok(());
         }
         let file = *file;
         let checked = self
             .link
-            .ask(move |home, now| home.check_delegations(client, &file, file_use, now));
+            .ask(move |home, now| home.check_use(client, &file, file_use, now));
         checked.await.unwrap_or(Err(StateError::Delay))
     }
 }

@@ -18,6 +18,10 @@ pub(super) struct DelegationRecord {
     pub writes: bool,
     /// The request that it was granted with.
     pub granted_by: Option<ReferringRequest>,
+    /// Its place in the order of grants.
+    pub serial: u64,
+    /// The change number of the file that its holder begins with, if it is for writing.
+    pub change: Option<u64>,
     /// When it was recalled, and when it is revoked if it is not returned.
     pub recall: Option<RecallTimes>,
 }
@@ -106,6 +110,25 @@ impl StateHome {
             Some(file) => self.settle_delegations(holder, file, file_use, now),
             None => Ok(()),
         }
+    }
+
+    /// The same for a use that no stateid stands for. It waits until no open that denies access can
+    /// be reclaimed any more.
+    ///
+    /// # Errors
+    /// [`StateError::Grace`], and as there.
+    pub fn check_use(
+        &mut self,
+        client: Option<ClientId>,
+        file: &FileKey,
+        file_use: FileUse,
+        now: Duration,
+    ) -> Result<(), StateError> {
+        self.advance_grace(now);
+        if self.grace.may_be_denied() {
+            return Err(StateError::Grace);
+        }
+        self.check_delegations(client, file, file_use, now)
     }
 
     /// Recalls the delegations that conflict with the use of a file. Those of clients with expired
@@ -220,6 +243,8 @@ impl StateHome {
         since: Duration,
     ) -> Stateid {
         let file = self.files.acquire(key);
+        let latest = self.delegated.last_key_value();
+        let serial = latest.map_or(0, |(serial, _)| serial + 1);
         let state = self.add_state(StateRecord {
             client,
             client_index,
@@ -229,18 +254,22 @@ impl StateHome {
             detail: StateDetail::Delegation(DelegationRecord {
                 writes,
                 granted_by,
+                serial,
+                change: None,
                 recall: None,
             }),
         });
         if let Some(known) = self.files.get_mut(file) {
             known.delegations.push(state);
         }
+        self.delegated.insert(serial, state);
         self.delegation_guards.count(&key, true);
         self.states.stateid(state)
     }
 
     /// Takes the delegation from its file.
-    pub(super) fn release_delegation(&mut self, state: u32, file: u32) {
+    pub(super) fn release_delegation(&mut self, state: u32, file: u32, serial: u64) {
+        self.delegated.remove(&serial);
         if let Some(known) = self.files.get_mut(file) {
             known.delegations.retain(|&one| one != state);
             self.delegation_guards.count(&known.key, false);

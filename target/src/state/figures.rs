@@ -28,11 +28,11 @@ pub struct StateFigures {
 }
 
 impl StateHome {
-    /// How much state there is. It looks at each client.
+    /// How much state there is.
     #[must_use]
     pub fn figures(&self, now: Duration) -> StateFigures {
-        let clients = self.clients.iter();
-        let silent = clients.filter(|(index, _)| self.is_expired(*index, now));
+        let silent = self.clients.maybe_silent(now);
+        let silent = silent.filter(|index| self.is_expired(*index, now));
         let (opens, lock_states) = (self.opens.len(), self.lock_states.len());
         let delegations = self.delegation_guards.len();
         let grace = self.grace();

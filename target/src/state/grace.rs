@@ -130,6 +130,8 @@ impl StateHome {
         if self.grace.is_active && self.grace.is_over(now, self.config.lease) {
             self.end_grace();
         }
+        self.delegation_guards
+            .await_denials(self.grace.may_be_denied());
     }
 
     /// Ends the grace period. What was not reclaimed is lost, also after another restart.
@@ -138,6 +140,7 @@ impl StateHome {
             return;
         }
         let due = std::mem::take(&mut self.grace).due;
+        self.delegation_guards.await_denials(false);
         self.records.push_barrier(RecordChange::EndGrace);
         for (owner, due) in due {
             self.forget_record(&owner);

@@ -1,6 +1,6 @@
 //! The owner of all state, its limits and its events.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::hash::Hasher;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,11 +13,14 @@ use super::delegation_guards::DelegationGuards;
 use super::durable::{RecordChange, RecordLog};
 use super::files::{FileKey, FileTable};
 use super::grace::GracePeriod;
+use super::holder_queries::HolderQueries;
 use super::lease::LeaseCells;
 use super::owners::OwnerTable;
 use super::published::PublishedStates;
 use super::recalls::DelegationHistory;
+use super::relief::ReliefRequest;
 use super::session::{ChannelLimits, SessionDirectory};
+use super::slot_shares::SlotShares;
 use super::stateid::{Revocation, StateTable, Stateid};
 use super::{ClientId, SessionId};
 
@@ -54,6 +57,8 @@ pub struct StateConfig {
     pub waiters_per_file: usize,
     /// Whether delegations are granted.
     pub delegations: bool,
+    /// Most bytes of replies that slots keep, all together.
+    pub reply_cache: usize,
     /// Upper limits of fore channels.
     pub fore_most: ChannelLimits,
     /// Lower limits of fore channels, in which a SEQUENCE and its reply fit.
@@ -87,6 +92,7 @@ impl Default for StateConfig {
             ranges_per_client: 1 << 16,
             waiters_per_file: 1 << 10,
             delegations: true,
+            reply_cache: 64 << 20,
             // 1 MiB of data, and the rest of the message.
             fore_most: limits((1 << 20) + 4096, 8192, 64, 64),
             fore_least: limits(256, 0, 1, 1),
@@ -170,6 +176,7 @@ pub struct StateHome {
     /// Indexes of the directory that are free.
     pub(super) free_sessions: Vec<u32>,
     pub(super) session_serial: u32,
+    pub(super) slot_shares: SlotShares,
     pub(super) states: StateTable,
     pub(super) files: FileTable,
     pub(super) open_owners: OwnerTable,
@@ -185,6 +192,10 @@ pub struct StateHome {
     pub(super) delegation_history: DelegationHistory,
     /// Delegations that are being recalled.
     pub(super) recalled: Vec<u32>,
+    /// Delegations by the order of their grants.
+    pub(super) delegated: BTreeMap<u64, u32>,
+    pub(super) relief: Option<ReliefRequest>,
+    pub(super) holder_queries: HolderQueries,
     /// No lease runs out before this.
     pub(super) earliest_lease_end: Duration,
     pub(super) events: VecDeque<StateEvent>,
@@ -202,6 +213,7 @@ impl StateHome {
             sessions: Arc::new(SessionDirectory::new(config.sessions)),
             free_sessions: (0..config.sessions).rev().collect(),
             session_serial: 0,
+            slot_shares: SlotShares::default(),
             states: StateTable::new(config.start, config.states),
             files: FileTable::default(),
             open_owners: OwnerTable::default(),
@@ -213,6 +225,9 @@ impl StateHome {
             delegation_guards: Arc::default(),
             delegation_history: DelegationHistory::default(),
             recalled: Vec::new(),
+            delegated: BTreeMap::new(),
+            relief: None,
+            holder_queries: HolderQueries::default(),
             earliest_lease_end: Duration::ZERO,
             events: VecDeque::new(),
             grace: GracePeriod::default(),

@@ -13,7 +13,23 @@ use millrace_reactor::completion::Completions;
 use super::home::StateHome;
 
 type HomeValue = Box<dyn Any + Send>;
-type HomeQuestion = Box<dyn FnOnce(&mut StateHome, Duration) -> HomeValue + Send>;
+type HomeQuestion =
+    Box<dyn FnOnce(&mut StateHome, Duration, AnswerTicket) -> Option<HomeValue> + Send>;
+
+/// How long the home has to answer. It answers within a turn of its reactor, so that one that does not
+/// is stuck; clients then call again.
+const ANSWER_TIME: Duration = Duration::from_secs(10);
+
+/// What is told instead of an answer that does not come.
+struct NoAnswer;
+
+/// Who waits for an answer that the home gives later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AnswerTicket {
+    /// The reactor.
+    pub reactor: usize,
+    token: u64,
+}
 
 /// A question of one reactor to the home on another one.
 pub struct HomeRequest {
@@ -24,12 +40,11 @@ pub struct HomeRequest {
 }
 
 impl HomeRequest {
-    /// Answers it. For the reactor that has the home.
-    pub fn answer(self, home: &mut StateHome, now: Duration) -> HomeAnswer {
-        HomeAnswer {
-            token: self.token,
-            value: (self.run)(home, now),
-        }
+    /// Answers it, unless that is done later or not wanted. For the reactor that has the home.
+    pub fn answer(self, home: &mut StateHome, now: Duration) -> Option<HomeAnswer> {
+        let (reactor, token) = (self.from, self.token);
+        let value = (self.run)(home, now, AnswerTicket { reactor, token })?;
+        Some(HomeAnswer { token, value })
     }
 }
 
@@ -54,15 +69,22 @@ impl fmt::Debug for HomeAnswer {
     }
 }
 
+impl HomeAnswer {
+    /// An answer that was not given at once.
+    pub fn late<T: Send + 'static>(ticket: AnswerTicket, value: T) -> Self {
+        Self {
+            token: ticket.token,
+            value: Box::new(value),
+        }
+    }
+}
+
 /// Questions of a reactor that have not been sent yet.
 pub type HomeOutbox = Rc<RefCell<VecDeque<HomeRequest>>>;
 
 enum HomePlace {
     Here(Rc<RefCell<StateHome>>),
-    Elsewhere {
-        outbox: HomeOutbox,
-        answers: Completions<HomeValue>,
-    },
+    Elsewhere { outbox: HomeOutbox },
 }
 
 /// The way of a reactor to the home.
@@ -72,6 +94,9 @@ pub struct HomeLink {
     clock: Clock,
     reactor: usize,
     place: HomePlace,
+    answers: Completions<HomeValue>,
+    /// Questions that may be unanswered, the oldest first, and until when that is in order.
+    asked: RefCell<VecDeque<(Duration, u64)>>,
 }
 
 impl HomeLink {
@@ -87,18 +112,21 @@ impl HomeLink {
             clock,
             reactor,
             place: HomePlace::Here(home),
+            answers: Completions::new(),
+            asked: RefCell::default(),
         }
     }
 
     /// The link of another reactor, which sends the content of `outbox`.
     #[must_use]
     pub fn elsewhere(outbox: HomeOutbox, reactor: usize, (epoch, clock): (Instant, Clock)) -> Self {
-        let answers = Completions::new();
         Self {
             epoch,
             clock,
             reactor,
-            place: HomePlace::Elsewhere { outbox, answers },
+            place: HomePlace::Elsewhere { outbox },
+            answers: Completions::new(),
+            asked: RefCell::default(),
         }
     }
 
@@ -120,8 +148,7 @@ impl HomeLink {
         self.epoch + time
     }
 
-    /// Asks the home. On its own reactor it answers at once. `None` if the answer is of another
-    /// type, which no home gives.
+    /// Asks the home. On its own reactor it answers at once. `None` if it does not answer in time.
     pub async fn ask<T: Send + 'static>(
         &self,
         run: impl FnOnce(&mut StateHome, Duration) -> T + Send + 'static,
@@ -131,17 +158,71 @@ impl HomeLink {
                 let now = self.now();
                 Some(run(&mut home.borrow_mut(), now))
             }
-            HomePlace::Elsewhere { outbox, answers } => {
-                let (token, answer) = answers.register();
+            HomePlace::Elsewhere { outbox } => {
+                let (token, answer) = self.answers.register();
+                self.note_question(token);
                 let request = HomeRequest {
                     from: self.reactor,
                     token,
-                    run: Box::new(move |home, now| Box::new(run(home, now))),
+                    run: Box::new(move |home, now, _| Some(Box::new(run(home, now)))),
                 };
                 outbox.borrow_mut().push_back(request);
                 answer.await.downcast().ok().map(|value| *value)
             }
         }
+    }
+
+    /// Asks the home something that it may answer later, by [`HomeAnswer::late`]. `None` if it does
+    /// not answer in time.
+    pub async fn ask_for_later<T: Send + 'static>(
+        &self,
+        run: impl FnOnce(&mut StateHome, Duration, AnswerTicket) -> Option<T> + Send + 'static,
+    ) -> Option<T> {
+        let (token, answer) = self.answers.register();
+        match &self.place {
+            HomePlace::Here(home) => {
+                let (now, reactor) = (self.now(), self.reactor);
+                let asker = AnswerTicket { reactor, token };
+                let at_once = run(&mut home.borrow_mut(), now, asker);
+                if at_once.is_some() {
+                    return at_once;
+                }
+            }
+            HomePlace::Elsewhere { outbox } => outbox.borrow_mut().push_back(HomeRequest {
+                from: self.reactor,
+                token,
+                run: Box::new(move |home, now, asker| {
+                    Some(Box::new(run(home, now, asker)?) as HomeValue)
+                }),
+            }),
+        }
+        self.note_question(token);
+        answer.await.downcast().ok().map(|value| *value)
+    }
+
+    fn note_question(&self, token: u64) {
+        let mut asked = self.asked.borrow_mut();
+        asked.push_back((self.now() + ANSWER_TIME, token));
+    }
+
+    /// Ends waits for answers that do not come. Questions that were not sent are withdrawn.
+    pub fn end_waits(&self) {
+        let now = self.now();
+        let mut asked = self.asked.borrow_mut();
+        while let Some((_, token)) = asked.pop_front_if(|(ends, _)| *ends <= now) {
+            if let HomePlace::Elsewhere { outbox } = &self.place {
+                outbox.borrow_mut().retain(|one| one.token != token);
+            }
+            // Who has asked may be gone.
+            let _ = self.answers.complete(token, Box::new(NoAnswer));
+        }
+    }
+
+    /// When the next wait for an answer ends.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Duration> {
+        let asked = self.asked.borrow();
+        asked.front().map(|(ends, _)| *ends)
     }
 
     /// Asks the home if it is on this reactor; `None` if it is not.
@@ -162,32 +243,35 @@ impl HomeLink {
                 let now = self.now();
                 run(&mut home.borrow_mut(), now);
             }
-            HomePlace::Elsewhere { outbox, answers } => {
-                // Nothing waits for this one's answer, so that it is dropped.
-                let (token, _) = answers.register();
+            HomePlace::Elsewhere { outbox } => {
+                let (token, _) = self.answers.register();
                 outbox.borrow_mut().push_back(HomeRequest {
                     from: self.reactor,
                     token,
-                    run: Box::new(move |home, now| {
+                    run: Box::new(move |home, now, _| {
                         run(home, now);
-                        Box::new(())
+                        None
                     }),
                 });
             }
         }
     }
 
-    /// Answers a question of another reactor. `None` if the home is not here.
+    /// Answers a question of another reactor. `None` if there is no answer now, or the home is not
+    /// here.
     #[must_use]
     pub fn serve(&self, request: HomeRequest) -> Option<HomeAnswer> {
-        self.ask_here(|home, now| request.answer(home, now))
+        self.ask_here(|home, now| request.answer(home, now))?
     }
 
     /// Accepts the answer to a question of this reactor. The question may have been abandoned.
     pub fn take(&self, answer: HomeAnswer) {
-        if let HomePlace::Elsewhere { answers, .. } = &self.place {
-            let _ = answers.complete(answer.token, answer.value);
+        // Answers come in the order of their questions, but for late ones.
+        let mut asked = self.asked.borrow_mut();
+        if let Some(at) = asked.iter().position(|(_, token)| *token == answer.token) {
+            asked.remove(at);
         }
+        let _ = self.answers.complete(answer.token, answer.value);
     }
 }
 

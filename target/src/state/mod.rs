@@ -10,6 +10,7 @@
 //! - [`Session`] is the part that all reactors share: slots that a request takes by one
 //!   compare-exchange, and cells in which reactors record the time of a client's last request.
 //!   [`SessionDirectory`] finds sessions without a lock.
+//! - Slots of sessions come and go with the memory for cached replies ([`HighestSlots`]).
 //! - Callbacks: the home decides which client is called about what, in which slot and by which
 //!   connection ([`CallbackOrder`]); the reactor of the connection sends them.
 
@@ -24,6 +25,7 @@ mod error;
 mod figures;
 mod files;
 mod grace;
+mod holder_queries;
 mod home;
 mod lease;
 mod link;
@@ -34,10 +36,13 @@ mod published;
 mod ranges;
 mod recalls;
 mod records;
+mod relief;
 mod reports;
 mod session;
 mod share;
 mod slot;
+mod slot_limits;
+mod slot_shares;
 mod slot_word;
 mod stateid;
 mod table;
@@ -59,9 +64,10 @@ pub use error::StateError;
 pub use figures::StateFigures;
 pub use files::FileKey;
 pub use grace::{GraceStatus, RecoveredClients};
+pub use holder_queries::{ChangedSize, HolderAttributes};
 pub use home::{StateConfig, StateEvent, StateHome, StateTerms, StateViews};
 pub use lease::LeaseCells;
-pub use link::{HomeAnswer, HomeLink, HomeOutbox, HomeRequest};
+pub use link::{AnswerTicket, HomeAnswer, HomeLink, HomeOutbox, HomeRequest};
 pub use locks::{LockHolder, LockRequest};
 pub use opens::{IoGrant, IoKind, OpenOutcome, OpenTerms};
 pub use published::PublishedStates;
@@ -76,4 +82,5 @@ pub use session::{
 };
 pub use share::ShareMode;
 pub use slot::{CachedReply, RequestFingerprint, SessionSlot, SlotBegin, SlotClaim};
+pub use slot_limits::HighestSlots;
 pub use stateid::{Revocation, Stateid};

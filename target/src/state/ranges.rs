@@ -1,5 +1,6 @@
 //! Ranges of bytes of a file and the locks on them (RFC 8881 section 9.3).
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::StateError;
@@ -106,6 +107,10 @@ pub(super) struct LockedRanges {
     ranges: Vec<LockedRange>,
     /// For each range the highest byte of it and all before it: where a search may begin.
     reach: Vec<u64>,
+    /// How many ranges each owner has, so that nobody looks for those of others.
+    owners: HashMap<u32, usize>,
+    /// How many exclude readers.
+    writes: usize,
 }
 
 impl LockedRanges {
@@ -125,8 +130,12 @@ impl LockedRanges {
         range: ByteRange,
         mode: LockMode,
     ) -> impl Iterator<Item = &LockedRange> {
-        let near = &self.ranges[self.near(&range)];
-        near.iter().filter(move |one| {
+        let is_free = mode == LockMode::Read && self.writes == 0;
+        let near = match is_free {
+            true => 0..0,
+            false => self.near(&range),
+        };
+        self.ranges[near].iter().filter(move |one| {
             Some(one.owner) != owner && one.mode.excludes(mode) && one.range.overlaps(&range)
         })
     }
@@ -135,9 +144,7 @@ impl LockedRanges {
     pub fn lock(&mut self, new: LockedRange) {
         self.unlock(new.owner, new.range);
         let mut range = new.range;
-        let from = self.near(&range.with_neighbours());
-        let start = from.start;
-        self.take(from, |one| {
+        self.take(new.owner, range.with_neighbours(), |one| {
             let joins = (one.owner, one.state, one.mode) == (new.owner, new.state, new.mode)
                 && one.range.overlaps(&new.range.with_neighbours());
             if joins {
@@ -147,15 +154,12 @@ impl LockedRanges {
             joins
         });
         self.insert(LockedRange { range, ..new });
-        self.measure(start);
     }
 
     /// Frees what an owner has in a range.
     pub fn unlock(&mut self, owner: u32, range: ByteRange) {
-        let near = self.near(&range);
-        let start = near.start;
         let mut pieces = [None; 2];
-        let taken = self.take(near, |one| {
+        self.take(owner, range, |one| {
             let is_hit = one.owner == owner && one.range.overlaps(&range);
             if is_hit && one.range.first < range.first {
                 let last = range.first - 1;
@@ -176,9 +180,6 @@ impl LockedRanges {
         for piece in pieces.into_iter().flatten() {
             self.insert(piece);
         }
-        if taken {
-            self.measure(start);
-        }
     }
 
     /// Whether freeing a range would leave more ranges than there are.
@@ -190,8 +191,14 @@ impl LockedRanges {
 
     /// Frees all ranges of a lock state.
     pub fn unlock_state(&mut self, state: u32) {
-        self.take(0..self.ranges.len(), |one| one.state == state);
-        self.measure(0);
+        let known = self.ranges.iter().find(|one| one.state == state);
+        if let Some(owner) = known.map(|one| one.owner) {
+            let all = ByteRange {
+                first: 0,
+                last: u64::MAX,
+            };
+            self.take(owner, all, |one| one.state == state);
+        }
     }
 
     /// Where ranges that overlap another one are.
@@ -203,41 +210,69 @@ impl LockedRanges {
         start.min(end)..end
     }
 
-    /// Takes ranges out of a part; returns whether there were any. To be followed by
-    /// [`measure`](Self::measure).
+    /// Takes ranges of an owner out that are near another one.
     fn take(
         &mut self,
-        part: std::ops::Range<usize>,
+        owner: u32,
+        range: ByteRange,
         mut is_taken: impl FnMut(&LockedRange) -> bool,
-    ) -> bool {
-        let mut kept = part.start;
-        for index in part.clone() {
+    ) {
+        if !self.owners.contains_key(&owner) {
+            return;
+        }
+        let near = self.near(&range);
+        let first = self.ranges[near.clone()]
+            .iter()
+            .position(|one| one.owner == owner);
+        let Some(first) = first.map(|first| near.start + first) else {
+            return;
+        };
+        let (mut kept, mut writes) = (first, 0);
+        for index in first..near.end {
             let one = self.ranges[index];
-            if !is_taken(&one) {
+            if one.owner == owner && is_taken(&one) {
+                writes += usize::from(one.mode == LockMode::Write);
+            } else {
                 self.ranges[kept] = one;
                 kept += 1;
             }
         }
-        self.ranges.drain(kept..part.end);
-        kept < part.end
-    }
-
-    /// Adds a range in its order. To be followed by [`measure`](Self::measure).
-    fn insert(&mut self, new: LockedRange) {
-        let at = self
-            .ranges
-            .partition_point(|one| one.range.first <= new.range.first);
-        self.ranges.insert(at, new);
-    }
-
-    /// Brings what search needs up to date, from an index on before which nothing has changed.
-    fn measure(&mut self, from: usize) {
-        self.reach.truncate(from.min(self.ranges.len()));
+        let taken = near.end - kept;
+        if taken == 0 {
+            return;
+        }
+        self.ranges.drain(kept..near.end);
+        self.writes -= writes;
+        if let Some(own) = self.owners.get_mut(&owner) {
+            *own -= taken;
+            if *own == 0 {
+                self.owners.remove(&owner);
+            }
+        }
+        // Nothing before the first of them has changed.
+        self.reach.truncate(first);
         let mut highest = self.reach.last().copied().unwrap_or(0);
-        for one in &self.ranges[self.reach.len()..] {
+        for one in &self.ranges[first..] {
             highest = highest.max(one.range.last);
             self.reach.push(highest);
         }
+    }
+
+    /// Adds a range in its order.
+    fn insert(&mut self, new: LockedRange) {
+        let (first, last) = (new.range.first, new.range.last);
+        let at = self.ranges.partition_point(|one| one.range.first <= first);
+        let before = at.checked_sub(1).map_or(0, |before| self.reach[before]);
+        self.ranges.insert(at, new);
+        self.reach.insert(at, before.max(last));
+        for reach in &mut self.reach[at + 1..] {
+            if *reach >= last {
+                break;
+            }
+            *reach = last;
+        }
+        *self.owners.entry(new.owner).or_default() += 1;
+        self.writes += usize::from(new.mode == LockMode::Write);
     }
 
     /// All of them, in the order of bytes.

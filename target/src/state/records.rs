@@ -35,8 +35,8 @@ impl StateHome {
                 known.shares.count(open.access, open.deny, false);
             }
         }
-        if let StateDetail::Delegation(_) = &detail {
-            self.release_delegation(state, file);
+        if let StateDetail::Delegation(delegation) = &detail {
+            self.release_delegation(state, file, delegation.serial);
         }
         if let StateDetail::Lock(lock) = &detail {
             self.lock_states.remove(&(lock.owner, lock.open));

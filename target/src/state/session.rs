@@ -13,6 +13,7 @@ use super::StateError;
 use super::clients::ClientId;
 use super::lease::LeaseCells;
 use super::slot::{CachedReply, RequestFingerprint, SessionSlot, SlotBegin};
+use super::slot_limits::{HighestSlots, SlotLimits};
 
 /// A session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -101,6 +102,7 @@ pub struct Session {
     fore: ChannelLimits,
     back: ChannelLimits,
     slots: Box<[SessionSlot]>,
+    highest: SlotLimits,
     conditions: AtomicU32,
     has_ended: AtomicBool,
     leases: Arc<LeaseCells>,
@@ -111,16 +113,19 @@ impl Session {
         id: SessionId,
         (client, client_index): (ClientId, u32),
         [fore, back]: [ChannelLimits; 2],
+        slots_most: u32,
         leases: Arc<LeaseCells>,
     ) -> Self {
-        let slot = |_| SessionSlot::new(fore.cached_size as usize);
+        let highest = fore.requests.saturating_sub(1);
+        let slot = |_| SessionSlot::new(fore.cached_size as usize, highest);
         Self {
             id,
             client,
             client_index,
             fore,
             back,
-            slots: (0..fore.requests).map(slot).collect(),
+            slots: (0..slots_most.max(fore.requests)).map(slot).collect(),
+            highest: SlotLimits::new(highest),
             conditions: AtomicU32::new(0),
             has_ended: AtomicBool::new(false),
             leases,
@@ -151,10 +156,39 @@ impl Session {
         &self.back
     }
 
-    /// The highest slot that requests may use.
+    /// The highest slots that requests may use, and are to use.
     #[must_use]
-    pub fn highest_slot(&self) -> u32 {
-        self.fore.requests - 1
+    pub fn highest_slots(&self) -> HighestSlots {
+        self.highest.get()
+    }
+
+    /// The most slots that it can have.
+    pub(super) fn slots_most(&self) -> u32 {
+        u32::try_from(self.slots.len()).unwrap_or(u32::MAX)
+    }
+
+    /// Has the client use slots up to this one; returns whether that is a change.
+    pub(super) fn set_target_slot(&self, highest: u32) -> bool {
+        self.highest.set_target(highest)
+    }
+
+    /// A client that uses no slot above `used` has sent a new request in a slot: it knows the limits
+    /// that the slot's last reply told. Slots above a lowered limit are dropped. Returns the limits
+    /// for the reply.
+    fn follow_target(&self, slot: &SessionSlot, used: u32) -> HighestSlots {
+        let HighestSlots { target, enforced } = self.highest.get();
+        if target != enforced
+            && let Some(change) = self.highest.follow(slot.told.get(), used)
+        {
+            // Slots that come back begin anew as well.
+            let least = change.from.min(change.to) as usize;
+            let most = change.from.max(change.to) as usize;
+            let changed = self.slots.iter().take(most + 1).skip(least + 1);
+            changed.for_each(SessionSlot::reset);
+        }
+        let highest = self.highest.get();
+        slot.told.tell(highest);
+        highest
     }
 
     /// Begins the request of a SEQUENCE. New requests and retries of the last one renew the lease,
@@ -172,8 +206,11 @@ impl Session {
         if self.has_ended.load(Ordering::Acquire) {
             return Err(StateError::BadSession);
         }
-        let slot = self.slots.get(slot as usize).ok_or(StateError::BadSlot)?;
-        Ok(slot.begin(sequence, fingerprint))
+        let known = self.slots.get(slot as usize);
+        let known = known.filter(|_| slot <= self.highest.get().enforced);
+        Ok(known
+            .ok_or(StateError::BadSlot)?
+            .begin(sequence, fingerprint))
     }
 
     /// Renews the lease of the client, for the reactor that received the SEQUENCE.
@@ -284,6 +321,15 @@ impl SessionClaim {
     #[must_use]
     pub fn sequence(&self) -> u32 {
         self.sequence
+    }
+
+    /// The highest slots to tell the client, which says that it uses none above `used`.
+    #[must_use]
+    pub fn highest_slots(&self, used: u32) -> HighestSlots {
+        match self.session.slots.get(self.slot as usize) {
+            Some(slot) => self.session.follow_target(slot, used),
+            None => self.session.highest_slots(),
+        }
     }
 
     /// Ends the request, as [`SlotClaim::finish`](super::SlotClaim::finish).

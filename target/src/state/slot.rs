@@ -10,6 +10,7 @@ use std::sync::atomic::AtomicU64;
 
 use crossbeam_utils::atomic::AtomicCell;
 
+use super::slot_limits::SlotLimits;
 use super::slot_word::{SlotWord, SlotWordOutcome};
 
 /// Buffers up to this size stay with their slot for later replies, also while nothing is cached.
@@ -59,6 +60,8 @@ pub struct SessionSlot {
     pub(super) record: AtomicCell<Option<Box<SlotRecord>>>,
     /// Longest reply that is cached.
     cached_max: usize,
+    /// What its last reply told about the slots of the session.
+    pub(super) told: SlotLimits,
 }
 
 impl std::fmt::Debug for SessionSlot {
@@ -79,11 +82,21 @@ pub(super) struct SlotRecord {
 
 impl SessionSlot {
     /// A slot that no request has used.
-    pub(super) fn new(cached_max: usize) -> Self {
+    pub(super) fn new(cached_max: usize, highest: u32) -> Self {
         Self {
             word: SlotWord::new(AtomicU64::new(0)),
             record: AtomicCell::new(None),
             cached_max,
+            told: SlotLimits::new(highest),
+        }
+    }
+
+    /// Begins anew, with sequence number 0 and without the reply that it kept. A slot that is used
+    /// stays as it is.
+    pub(super) fn reset(&self) {
+        if self.word.take_idle() {
+            self.record.store(None);
+            self.word.finish(0);
         }
     }
 

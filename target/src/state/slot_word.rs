@@ -88,6 +88,13 @@ impl<W: SharedWord> SlotWord<W> {
         SlotWordOutcome::Busy
     }
 
+    /// Takes the slot if nobody uses it. The caller owns it until [`SlotWord::finish`].
+    pub fn take_idle(&self) -> bool {
+        let seen = self.0.read();
+        let is_idle = seen <= u64::from(u32::MAX);
+        is_idle && self.0.exchange(seen, EXECUTING | seen).is_ok()
+    }
+
     /// Gives the slot back. The request with this sequence number is the last one now.
     pub fn finish(&self, sequence: u32) {
         self.0.publish(u64::from(sequence));

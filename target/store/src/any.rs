@@ -12,11 +12,11 @@ use crate::posix::PosixStore;
 use crate::posix::engine::Engine;
 use crate::posix::volume::Volume;
 use crate::{
-    AccessMask, Attributes, Caller, ClientKey, CookieVerifier, CopiedRange, CreateHow,
-    DirectoryEntry, DirectoryOutcome, ExtendedAttributes, FileData, FileRanges, FoundRange, Handle,
-    Immediate, Linked, Modified, Namespace, Properties, RangeContent, ReadOutcome, Renamed, Result,
-    SetAttributes, SetXattrHow, SpecialKind, Stability, StagedWrite, Statistics, Store, StoreError,
-    Time, UsageAdvice, WriteVerifier, Written,
+    AccessControl, AccessLists, AccessMask, Attributes, Caller, ClientKey, CookieVerifier,
+    CopiedRange, CreateHow, DirectoryEntry, DirectoryOutcome, ExtendedAttributes, FileData,
+    FileRanges, FoundRange, Handle, Immediate, Linked, Modified, Namespace, Properties,
+    RangeContent, ReadOutcome, Renamed, Result, SetAttributes, SetXattrHow, SpecialKind, Stability,
+    StagedWrite, Statistics, Store, StoreError, Time, UsageAdvice, WriteVerifier, Written,
 };
 
 /// What an export serves from, whichever kind. Clones share it, also between threads.
@@ -162,6 +162,10 @@ impl FileData for AnyStore {
 
 impl FileRanges for AnyStore {
     forward_file_ranges!(apart);
+}
+
+impl AccessControl for AnyStore {
+    forward_access_control!(apart);
 }
 
 impl ExtendedAttributes for AnyStore {

@@ -11,16 +11,19 @@
 //! | [`FileData`] | contents of files |
 //! | [`FileRanges`] | their space, holes and copies |
 //! | [`ExtendedAttributes`] | extended attributes |
+//! | [`AccessControl`] | access control lists |
 //! | [`Store`] | all, and the constants of a store |
 
 #[macro_use]
 mod parts;
 
+mod access_list;
 pub mod any;
 pub mod memory;
 pub mod posix;
 pub mod types;
 
+pub use access_list::*;
 pub use memory::Immediate;
 pub use parts::*;
 pub use types::*;
@@ -35,7 +38,9 @@ extern crate self as millrace_store;
 /// atomic against other operations on the same tree, but for long copies. Futures of in-memory
 /// stores are ready at once, except where they let other tasks run during much work; others wait
 /// on the reactor's own ring and never block it.
-pub trait Store: Namespace + FileData + FileRanges + ExtendedAttributes + Clone + 'static {
+pub trait Store:
+    Namespace + FileData + FileRanges + ExtendedAttributes + AccessControl + Clone + 'static
+{
     /// The same store for the operations of one client, if clients take turns in waiting for scarce
     /// resources of the store. `None` if operations never wait: then this store serves all clients.
     fn for_client(&self, client: ClientKey) -> Option<Self> {

@@ -48,10 +48,13 @@ macro_rules! part {
 }
 
 #[macro_use]
+mod access_lists;
+#[macro_use]
 mod ranges;
 #[macro_use]
 mod xattrs;
 
+pub use access_lists::*;
 pub use ranges::*;
 pub use xattrs::*;
 

@@ -281,8 +281,9 @@ pub enum CreateHow {
     Unchecked(SetAttributes),
     /// Fail if the name exists.
     Guarded(SetAttributes),
-    /// Fail if the name exists, unless it was created with the same verifier.
-    Exclusive([u8; 8]),
+    /// Fail if the name exists, unless it was created with the same verifier. The times of a new
+    /// file may hold the verifier, so that they are not set.
+    Exclusive([u8; 8], SetAttributes),
 }
 
 /// Rights of ACCESS (RFC 1813 section 3.3.4), as a bit mask of its constants.
@@ -432,6 +433,8 @@ pub struct Properties {
     pub clone_block: Option<u32>,
     /// Whether objects have extended attributes.
     pub xattrs: bool,
+    /// Whether objects have access control lists.
+    pub access_lists: bool,
     /// Whether [`Attributes::change`] counts by itself, so that it rises with each change whatever
     /// the clock does.
     pub counts_changes: bool,

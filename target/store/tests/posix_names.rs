@@ -52,7 +52,9 @@ fn both_file_systems() -> [Backing; 2] {
 #[test]
 fn an_exclusive_creation_is_known_again_after_a_restart() {
     for backing in both_file_systems() {
-        let how = |byte| CreateHow::Exclusive([0xf0, 1, 2, 3, 0xff, 5, 6, byte]);
+        let how = |byte| {
+            CreateHow::Exclusive([0xf0, 1, 2, 3, 0xff, 5, 6, byte], SetAttributes::default())
+        };
         let make = |world: &World, how| {
             now(world.create(&user(10), world.root(), b"file", &how))
                 .result

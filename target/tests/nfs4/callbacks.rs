@@ -193,7 +193,7 @@ fn v4_bc_06_07_12_and_13_a_callback_has_session_slot_credential_and_minor_versio
             world.make_available();
             let call = world.waiter.callback();
             call.read(|header, compound, operations| {
-                assert_eq!((header.program, header.version), (0x4000_0000, 4));
+                assert_eq!((header.program, header.version), (0x4000_0000, 1));
                 assert_eq!(header.procedure, 1);
                 assert_eq!(compound.minor_version, minor_version);
                 assert_eq!((compound.tag.0, compound.identifier), (&b""[..], 0));
@@ -328,7 +328,7 @@ fn v4_bc_09_a_callback_that_was_executed_before_counts_as_taken() {
 }
 
 #[test]
-fn v4_bc_10_and_sess_74_a_lost_callback_is_repeated_by_another_connection() {
+fn v4_bc_10_and_v4_sess_74_a_lost_callback_is_repeated_by_another_connection() {
     let world = WaitingWorld::new();
     world.make_available();
     let call = world.waiter.callback();
@@ -504,4 +504,45 @@ fn v4_bc_17_a_client_that_answers_nothing_costs_a_bounded_queue() {
     }
     world.world.turn();
     assert!(world.waiter.callbacks().is_empty());
+}
+
+#[test]
+fn v4_bc_04_a_callback_that_is_too_long_for_the_client_is_not_sent() {
+    let security = [callback_user()];
+    let world = WaitingWorld::with(SessionWish {
+        size: 512,
+        ..SessionWish::linux(&security)
+    });
+    let wait = |owner: &[u8]| {
+        let held = lock(&world.world, &world.holder, &world.held).unwrap();
+        let lock = Operation::Lock(LockOperation {
+            kind: LockType::WriteWait,
+            reclaim: false,
+            offset: 0,
+            length: 10,
+            locker: Locker::New(NewLockOwner {
+                open_sequence: 0,
+                open: world.waiting.state,
+                lock_sequence: 0,
+                owner: StateOwner {
+                    client: world.waiter.id,
+                    owner: BoundedBytes(owner),
+                },
+            }),
+        });
+        let denied = world
+            .world
+            .status(&world.waiter, &[put(&world.waiting.handle), lock]);
+        assert_eq!(denied, OperationStatus::Denied);
+        unlock(&world.world, &world.holder, &world.held, held);
+    };
+    wait(&[b'x'; 600]);
+    assert!(world.waiter.callbacks().is_empty());
+    assert_eq!(world.world.path_flags(&world.waiter), 0);
+    // Its slot is free for the next one.
+    wait(b"short");
+    let call = world.waiter.callback();
+    assert_eq!(call.slot(), (0, 1));
+    assert!(call.message.len() <= 512);
+    call.answer(OperationStatus::Ok);
 }

@@ -1,5 +1,7 @@
 //! The engine of COMPOUND: minor versions, order, errors, handles, bounds and repetitions.
 
+use std::cell::Cell;
+
 use millrace::call::Answer;
 use millrace::nfs4::SessionBounds;
 use millrace_wire::nfs4::{
@@ -164,7 +166,7 @@ fn v4_comp_07_operations_of_version_0_are_not_supported() {
 }
 
 #[test]
-fn v4_comp_08_operations_of_minor_version_2_are_illegal_in_1() {
+fn v4_comp_08_and_v4_v42_23_operations_of_minor_version_2_are_illegal_in_1() {
     let bench = Bench4::new();
     for number in 59..=75_u32 {
         let bytes = [sequence_bytes(&bench), words(&[number])].concat();
@@ -177,6 +179,47 @@ fn v4_comp_08_operations_of_minor_version_2_are_illegal_in_1() {
         let results = bench.results(&bench.message(1, &raw(b"", 2, 2, &bytes)));
         let (_, _, rest) = answered(&results.bytes);
         assert_eq!(rest[SEQUENCE_RESULT..][..4], words(&[number]));
+    }
+}
+
+#[test]
+fn v4_comp_21_a_long_compound_lets_others_run() {
+    let bench = Bench4::new();
+    let root = Operation::Putrootfh(());
+    let long = |bench: &Bench4, operations: usize| {
+        let mut all = vec![bench.next_sequence()];
+        all.resize(operations, root);
+        bench.compound_message(&all)
+    };
+    let turns = Cell::new(0);
+    let message = long(&bench, 40);
+    let results = bench.results_after(&message, || {
+        // Somebody else is served meanwhile.
+        assert_eq!(bench.compound(&[]).status(), Status::Ok);
+        turns.set(turns.get() + 1);
+    });
+    assert_eq!((results.status(), turns.get()), (Status::Ok, 1));
+    assert_eq!(results.read().1.len(), 39);
+    // What clients usually send is executed in one turn.
+    let woken = bench.turns(&long(&bench, 16));
+    assert_eq!(woken, 1);
+    assert_eq!(bench.turns(&long(&bench, 40)), 3);
+}
+
+#[test]
+fn v4_v42_21_and_22_layouts_and_copies_between_servers_are_not_supported() {
+    let bench = Bench4::new();
+    // GETDEVICEINFO to LAYOUTRETURN, COPY_NOTIFY, LAYOUTERROR, LAYOUTSTATS and WRITE_SAME. Their
+    // arguments are not looked at.
+    for (minor, number) in (47..=51)
+        .map(|number| (1, number))
+        .chain([61, 64, 65, 70].map(|number| (2, number)))
+    {
+        let bytes = [sequence_bytes(&bench), words(&[number, u32::MAX, u32::MAX])].concat();
+        let results = bench.results(&bench.message(1, &raw(b"", minor, 2, &bytes)));
+        let (status, _, rest) = answered(&results.bytes);
+        assert_eq!(status, Status::NotSupported, "{number}");
+        assert_eq!(rest[SEQUENCE_RESULT..], words(&[number, 10004]), "{number}");
     }
 }
 

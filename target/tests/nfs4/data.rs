@@ -69,7 +69,7 @@ fn bytes(length: usize) -> Vec<u8> {
 }
 
 #[test]
-fn v4_data_01_and_ulb_10_data_is_written_and_read_inline() {
+fn v4_data_01_and_v4_ulb_10_data_is_written_and_read_inline() {
     let bench = Bench4::new();
     let file = bench.file(b"file", 0o644);
     let getattr = Operation::Getattr(Bitmap::of(&[Number::Size]));
@@ -175,7 +175,7 @@ fn v4_data_03_to_06_writes_are_committed() {
 }
 
 #[test]
-fn v4_data_08_nothing_moves_with_a_bad_stateid() {
+fn v4_data_08_and_v4_ulb_09_nothing_moves_with_a_bad_stateid() {
     let bench = Bench4::new();
     let file = bench.file(b"file", 0o644);
     let unknown = StateId {
@@ -204,7 +204,7 @@ fn v4_data_08_nothing_moves_with_a_bad_stateid() {
 }
 
 #[test]
-fn v4_ulb_08_and_data_09_writes_come_in_chunks() {
+fn v4_ulb_08_and_v4_data_09_writes_come_in_chunks() {
     let bench = Bench4::new();
     let file = bench.file(b"file", 0o644);
     let getattr = Operation::Getattr(Bitmap::of(&[Number::Size]));
@@ -368,7 +368,7 @@ fn v4_ulb_14_reads_are_cut_to_what_can_be_carried() {
 }
 
 #[test]
-fn v4_sess_53_data_of_a_cached_reply_goes_to_the_chunk_of_the_repetition() {
+fn v4_sess_52_to_54_and_v4_ulb_13_data_of_a_cached_reply_goes_to_the_chunk_of_the_repetition() {
     let bench = Bench4::new();
     let file = bench.file(b"file", 0o644);
     bench.run(&[put(&file), write(0, &bytes(300))]);

@@ -629,3 +629,33 @@ fn v4_deleg_11_calls_of_version_3_conflict_like_those_of_another_client() {
         assert_eq!(again(), Status::Ok as u32, "{index}");
     }
 }
+
+#[test]
+fn v4_data_10_versions_see_each_others_changes_at_once() {
+    let world = CallbackWorld::new();
+    let client = world.client(b"client");
+    let plain = share::BOTH | share::WANT_NONE;
+    let opened = world.open(&client, b"file", plain).unwrap();
+    let file = v3::FileHandle::new(&opened.handle).unwrap();
+    let write = v3::WriteArguments {
+        file,
+        offset: 0,
+        count: 4,
+        stable: Stability::Unstable,
+        data: Bulk::inline(b"new!"),
+    };
+    assert_eq!(call_v3(&world, Procedure::Write, &write), Status::Ok as u32);
+    let found = world.run(&client, &[put(&opened.handle), read(opened.state)]);
+    assert_eq!(found.data(), (b"new!".to_vec(), true));
+    let remove = in_export(Operation::Remove(b"file"));
+    assert_eq!(world.status(&client, &remove), OK);
+    let read = v3::ReadArguments {
+        file,
+        offset: 0,
+        count: 4,
+    };
+    assert_eq!(
+        call_v3(&world, Procedure::Read, &read),
+        Status::Stale as u32
+    );
+}

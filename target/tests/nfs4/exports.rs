@@ -1,7 +1,11 @@
 //! One name space over all exports.
 
-use millrace::exports::{Exports, Rules};
-use millrace_wire::nfs4::{Operation, OperationStatus as Status};
+use millrace::exports::{Exports, Flavor, Rules};
+use millrace_wire::nfs4::{
+    AttributeNumber as Number, Bitmap, OpenClaim, OpenOperation, Operation, OperationResults,
+    OperationStatus as Status, SecinfoStyle, SecurityFlavor, StateOwner, share,
+};
+use millrace_wire::xdr::BoundedBytes;
 
 use crate::support::nfs4::{Bench4, put};
 use crate::support::rules;
@@ -124,4 +128,95 @@ fn v4_name_01_to_04_names_are_checked() {
         assert_eq!(bench.statuses(&[root, lookup])[1], status);
         assert_eq!(bench.statuses(&[root, export, lookup])[2], status);
     }
+}
+
+#[test]
+fn v4_fs_08_to_11_flavors_are_told() {
+    let bench = Bench4::with([
+        rules("/any"),
+        Rules {
+            flavor: Flavor::Sys,
+            ..rules("/sys")
+        },
+        Rules {
+            flavor: Flavor::Gss,
+            ..rules("/gss")
+        },
+    ]);
+    let root = Operation::Putrootfh(());
+    let told = |operations: &[Operation<'_>]| -> Vec<u32> {
+        let results = bench.run(operations);
+        let (OperationResults::Secinfo(Ok(flavors)) | OperationResults::SecinfoNoName(Ok(flavors))) =
+            results.last()
+        else {
+            panic!("{results:?}");
+        };
+        let flavors = flavors.iter().map(|flavor| match flavor {
+            SecurityFlavor::Flavor(flavor) => flavor,
+            SecurityFlavor::Gss(_) => 6,
+        });
+        flavors.collect()
+    };
+    for (name, flavors) in [(&b"any"[..], &[1, 0][..]), (b"sys", &[1]), (b"gss", &[])] {
+        assert_eq!(told(&[root, Operation::Secinfo(name)]), flavors);
+    }
+    let current = Operation::SecinfoNoName(SecinfoStyle::Current);
+    let parent = Operation::SecinfoNoName(SecinfoStyle::Parent);
+    assert_eq!(told(&[root, current]), [1, 0]);
+    let export = bench.walk("/sys");
+    assert_eq!(told(&[put(&export), current]), [1]);
+    assert_eq!(told(&[put(&export), parent]), [1, 0]);
+    assert_eq!(bench.statuses(&[root, parent])[1], Status::NoEntry);
+    // Both use the handle up.
+    for operation in [current, Operation::Secinfo(b"any")] {
+        let statuses = bench.statuses(&[root, operation, Operation::Getfh(())]);
+        assert_eq!(statuses[2], Status::NoFileHandle);
+    }
+    // A weak flavor is told where a handle is put to use.
+    bench.user.set(None);
+    let getattr = Operation::Getattr(Bitmap::of(&[Number::Type]));
+    assert_eq!(
+        bench.statuses(&[put(&export), getattr]),
+        [Status::WrongSecurity]
+    );
+    assert_eq!(
+        bench.statuses(&[put(&export), Operation::Savefh(()), getattr]),
+        [Status::WrongSecurity]
+    );
+    assert_eq!(
+        bench.statuses(&[put(&export), root, getattr])[2],
+        Status::Ok
+    );
+    assert_eq!(
+        bench.statuses(&[put(&export), Operation::Lookup(b"x")]),
+        [Status::Ok, Status::WrongSecurity]
+    );
+    let restored = [
+        put(&export),
+        Operation::Savefh(()),
+        root,
+        Operation::Restorefh(()),
+    ];
+    let ok = Status::Ok;
+    let used = |operation| bench.statuses(&[&restored[..], &[operation]].concat());
+    assert_eq!(used(getattr), [ok, ok, ok, Status::WrongSecurity]);
+    assert_eq!(used(root), [ok; 5]);
+    let open = Operation::Open(OpenOperation {
+        sequence: 0,
+        access: share::READ,
+        deny: 0,
+        owner: StateOwner {
+            client: 0,
+            owner: BoundedBytes(b"owner"),
+        },
+        create: None,
+        claim: OpenClaim::Name(b"x"),
+    });
+    assert_eq!(
+        bench.statuses(&[put(&export), open]),
+        [ok, Status::WrongSecurity]
+    );
+    assert_eq!(bench.try_walk("/sys"), Err(Status::WrongSecurity));
+    assert_eq!(told(&[put(&export), current]), [1]);
+    assert_eq!(told(&[put(&export), Operation::Secinfo(b"x")]), [1]);
 }

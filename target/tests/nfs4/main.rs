@@ -7,12 +7,16 @@ mod session_client;
 #[path = "../support/mod.rs"]
 mod support;
 
+mod acl;
 mod attributes;
 mod callbacks;
+mod changes;
 mod compound;
+mod connections;
 mod data;
 mod delegations;
 mod exports;
+mod holders;
 mod mutated;
 mod names;
 mod operators;

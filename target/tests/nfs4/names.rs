@@ -7,7 +7,6 @@ use millrace_wire::nfs3::Device;
 use millrace_wire::nfs4::{
     Attribute, AttributeNumber as Number, Attributes, Bitmap, ChangeInfo, NewObject, ObjectType,
     Operation, OperationResults, OperationStatus as Status, ReaddirOperation, RenameOperation,
-    SecinfoStyle, SecurityFlavor,
 };
 use millrace_wire::xdr::Bulk;
 
@@ -565,72 +564,6 @@ fn v4_ulb_18_texts_of_links_come_in_chunks() {
     }];
     let results = bench.results_with(&message, &bulk, &mut chunks);
     assert_eq!((results.status(), chunks.pulls), (Status::NoEntry, 1));
-}
-
-#[test]
-fn v4_fs_08_and_09_flavors_are_told() {
-    let bench = Bench4::with([
-        rules("/any"),
-        Rules {
-            flavor: Flavor::Sys,
-            ..rules("/sys")
-        },
-        Rules {
-            flavor: Flavor::Gss,
-            ..rules("/gss")
-        },
-    ]);
-    let root = Operation::Putrootfh(());
-    let told = |operations: &[Operation<'_>]| -> Vec<u32> {
-        let results = bench.run(operations);
-        let (OperationResults::Secinfo(Ok(flavors)) | OperationResults::SecinfoNoName(Ok(flavors))) =
-            results.last()
-        else {
-            panic!("{results:?}");
-        };
-        let flavors = flavors.iter().map(|flavor| match flavor {
-            SecurityFlavor::Flavor(flavor) => flavor,
-            SecurityFlavor::Gss(_) => 6,
-        });
-        flavors.collect()
-    };
-    for (name, flavors) in [(&b"any"[..], &[1, 0][..]), (b"sys", &[1]), (b"gss", &[])] {
-        assert_eq!(told(&[root, Operation::Secinfo(name)]), flavors);
-    }
-    let current = Operation::SecinfoNoName(SecinfoStyle::Current);
-    let parent = Operation::SecinfoNoName(SecinfoStyle::Parent);
-    assert_eq!(told(&[root, current]), [1, 0]);
-    let export = bench.walk("/sys");
-    assert_eq!(told(&[put(&export), current]), [1]);
-    assert_eq!(told(&[put(&export), parent]), [1, 0]);
-    assert_eq!(bench.statuses(&[root, parent])[1], Status::NoEntry);
-    // Both use the handle up.
-    for operation in [current, Operation::Secinfo(b"any")] {
-        let statuses = bench.statuses(&[root, operation, Operation::Getfh(())]);
-        assert_eq!(statuses[2], Status::NoFileHandle);
-    }
-    // A weak flavor is told where a handle is put to use.
-    bench.user.set(None);
-    let getattr = Operation::Getattr(Bitmap::of(&[Number::Type]));
-    assert_eq!(
-        bench.statuses(&[put(&export), getattr]),
-        [Status::WrongSecurity]
-    );
-    assert_eq!(
-        bench.statuses(&[put(&export), Operation::Savefh(()), getattr]),
-        [Status::WrongSecurity]
-    );
-    assert_eq!(
-        bench.statuses(&[put(&export), root, getattr])[2],
-        Status::Ok
-    );
-    assert_eq!(
-        bench.statuses(&[put(&export), Operation::Lookup(b"x")]),
-        [Status::Ok, Status::WrongSecurity]
-    );
-    assert_eq!(bench.try_walk("/sys"), Err(Status::WrongSecurity));
-    assert_eq!(told(&[put(&export), current]), [1]);
-    assert_eq!(told(&[put(&export), Operation::Secinfo(b"x")]), [1]);
 }
 
 #[test]

@@ -2,7 +2,12 @@
 
 use std::fs;
 
-use millrace_wire::nfs4::{OperationStatus as Status, sequence_flags};
+use millrace_wire::nfs3::Stability;
+use millrace_wire::nfs4::{
+    ClientOwner, ExchangeIdOperation, Operation, OperationResults, OperationStatus as Status,
+    ProtectionOffer, ReadOperation, StateId, WriteOperation, sequence_flags,
+};
+use millrace_wire::xdr::{BoundedBytes, Bulk};
 
 use crate::session_client::{ServerFolders, SessionClient, kill};
 
@@ -93,4 +98,75 @@ fn v4_lease_27_the_client_of_a_damaged_record_is_not_waited_for() {
     assert_eq!(client.reclaim_complete(), Status::Ok);
     client.open(b"data", b"file").unwrap();
     kill(server);
+}
+
+/// Owner and scope of a server.
+fn identity(client: &mut SessionClient) -> (Vec<u8>, Vec<u8>) {
+    let exchange = Operation::ExchangeId(ExchangeIdOperation {
+        owner: ClientOwner {
+            verifier: [1; 8],
+            owner: BoundedBytes(client.owner),
+        },
+        flags: 0,
+        protection: ProtectionOffer::Unprotected,
+        implementation: None,
+    });
+    client.compound(&[exchange]).read(|_, all| match all[0] {
+        OperationResults::ExchangeId(Ok(reply)) => {
+            (reply.owner.major.0.to_vec(), reply.scope.0.to_vec())
+        }
+        ref other => panic!("{other:?}"),
+    })
+}
+
+#[test]
+fn v4_sess_17_and_v4_data_07_a_server_and_what_it_wrote_outlive_its_restart() {
+    let folders = ServerFolders::new();
+    let (server, address) = folders.start();
+    let mut client = SessionClient::join(address, b"client");
+    assert_eq!(client.reclaim_complete(), Status::Ok);
+    let known = identity(&mut client);
+    let (handle, state) = client.open(b"data", b"file").unwrap();
+    for (offset, stable) in [(0, Stability::DataSync), (4, Stability::FileSync)] {
+        let write = Operation::Write(WriteOperation {
+            state,
+            offset,
+            stable,
+            data: Bulk::inline(b"data"),
+        });
+        let written = client.run(&[Operation::Putfh(BoundedBytes(&handle)), write]);
+        written.read(|_, all| match &all[2] {
+            OperationResults::Write(Ok(reply)) => {
+                assert_ne!(reply.committed, Stability::Unstable);
+                assert!(stable == Stability::DataSync || reply.committed == stable);
+            }
+            other => panic!("{other:?}"),
+        });
+    }
+    // Another server on the same host is another one.
+    let others = ServerFolders::new();
+    let (other, elsewhere) = others.start();
+    let mut stranger = SessionClient::join(elsewhere, b"client");
+    let foreign = identity(&mut stranger);
+    assert_ne!((&foreign.0, &foreign.1), (&known.0, &known.1));
+    assert_ne!(foreign.0, known.0);
+    assert_ne!(foreign.1, known.1);
+    drop(other);
+    // It is killed.
+    drop(server);
+    let (_server, address) = folders.start();
+    client.reconnect(address);
+    assert_eq!(identity(&mut client), known);
+    let read = Operation::Read(ReadOperation {
+        state: StateId::ANONYMOUS,
+        offset: 0,
+        count: 16,
+    });
+    let found = client.run(&[Operation::Putfh(BoundedBytes(&handle)), read]);
+    found.read(|_, all| match &all[2] {
+        OperationResults::Read(Ok(reply)) => {
+            assert_eq!(reply.data.as_inline(), Some(&b"datadata"[..]));
+        }
+        other => panic!("{other:?}"),
+    });
 }

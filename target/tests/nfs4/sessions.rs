@@ -523,3 +523,23 @@ fn v4_perf_01_reads_and_writes_on_another_reactor_send_no_message() {
     }
     assert!(outbox.borrow().is_empty());
 }
+
+#[test]
+fn v4_sess_62_a_session_is_destroyed_by_a_connection_that_is_bound_to_it() {
+    let (bench, _) = server();
+    join(&bench, b"client");
+    let session = bench.session.get();
+    let destroy = [Operation::DestroySession(session)];
+    bench.call_from("192.0.2.1");
+    let status = bench.compound(&destroy).status();
+    assert_eq!(status, OperationStatus::ConnectionNotBound);
+    assert_eq!(
+        bench
+            .compound(&[Operation::DestroySession([1; 16])])
+            .status(),
+        OperationStatus::BadSession
+    );
+    // A request of the session binds it.
+    assert_eq!(bench.run(&[]).status(), OperationStatus::Ok);
+    assert_eq!(bench.compound(&destroy).status(), OperationStatus::Ok);
+}

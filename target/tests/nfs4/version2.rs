@@ -530,3 +530,23 @@ fn v4_v42_19_and_20_reads_tell_holes() {
     let root = bench.walk("/export");
     assert_eq!(read_plus(&bench, &root, 0, 10), Err(Status::WrongType));
 }
+
+#[test]
+fn v4_v42_04_and_17_what_a_store_cannot_do_is_not_supported_and_not_offered() {
+    let bench = Bench4::new();
+    let (source, target) = (bench.file(b"source", 0o644), bench.file(b"target", 0o644));
+    let operations = [
+        put(&source),
+        Operation::Savefh(()),
+        put(&target),
+        clone(0, 0, 0),
+    ];
+    assert_eq!(bench.statuses(&operations)[3], Status::NotSupported);
+    let wanted = Bitmap::of(&[Number::SupportedAttributes, Number::CloneBlockSize]);
+    let results = bench.getattr(&source, wanted);
+    let Attribute::SupportedAttributes(all) = results.attribute(Number::SupportedAttributes) else {
+        panic!("no attributes")
+    };
+    assert!(!all.has(Number::CloneBlockSize));
+    assert!(!results.attributes().mask.has(Number::CloneBlockSize));
+}

@@ -177,7 +177,7 @@ fn rr2_dir_02_the_direction_word_is_that_of_the_message() {
 }
 
 #[test]
-fn rr2_dir_03_equal_xids_in_both_directions_do_not_meet() {
+fn rr2_dir_03_and_v4_bc_01_equal_xids_in_both_directions_do_not_meet() {
     for spoken in [Version::Two, Version::One] {
         speak(spoken);
         let (mut world, script, connection) = ready(Stated::default());
@@ -252,7 +252,7 @@ fn rr2_dir_04_credits_are_counted_in_each_direction() {
 }
 
 #[test]
-fn rr2_dir_05_receives_cover_calls_and_replies_at_once() {
+fn rr2_dir_05_and_v4_bc_03_receives_cover_calls_and_replies_at_once() {
     let (mut world, script, connection) = ready(Stated::default());
     let mut wishing = plain(&rpc(1, PROGRAM, &[]));
     wishing[8..12].copy_from_slice(&32_u32.to_be_bytes());
@@ -382,7 +382,7 @@ fn rr2_dir_07_what_the_client_refuses_fails_its_call_only() {
 }
 
 #[test]
-fn rr2_dir_08_calls_from_here_and_their_replies_have_no_chunks() {
+fn rr2_dir_08_and_v4_bc_01_05_calls_from_here_and_their_replies_have_no_chunks() {
     let (mut world, _, connection) = ready(Stated::default());
     let (mut callback, received) = begin(&mut world, &connection);
     let xid = word(&received, 0);
@@ -554,7 +554,7 @@ fn rr2_dir_12_a_call_without_a_reply_times_out_and_keeps_its_credit() {
 }
 
 #[test]
-fn rr1_cred_24_calls_to_clients_have_credits_of_their_own() {
+fn rr1_cred_24_and_v4_bc_02_calls_to_clients_have_credits_of_their_own() {
     for spoken in [Version::One, Version::Two] {
         speak(spoken);
         let (mut world, script, connection) = ready(Stated::default());

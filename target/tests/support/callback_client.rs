@@ -16,7 +16,7 @@ use millrace::rpc::reverse::{ReverseCall, ReverseError, ReversePath, ReverseRepl
 use millrace::state::{HomeLink, StateConfig, StateHome};
 use millrace_reactor::Clock;
 use millrace_wire::nfs4::{
-    Attributes, CallbackHeader, CallbackOperation, CallbackReader, CallbackResults,
+    Attribute, Attributes, CallbackHeader, CallbackOperation, CallbackReader, CallbackResults,
     CallbackSecurity, CallbackSequence, CallbackSequenceReply, ChannelAttributes, ClientOwner,
     CompoundReplyHeader, CreateMode, CreateSessionOperation, CreateSessionReply,
     ExchangeIdOperation, OpenClaim, OpenDelegation, OpenOperation, OpenReply, Operation,
@@ -117,6 +117,8 @@ pub struct SessionWish<'a> {
     pub security: &'a [CallbackSecurity<'a>],
     pub program: u32,
     pub slots: u32,
+    /// Longest callback.
+    pub size: u32,
 }
 
 /// AUTH_SYS, as Linux offers it.
@@ -137,12 +139,19 @@ impl CallbackWorld {
 
     /// One that grants delegations, or none.
     pub fn with(delegations: bool) -> Self {
+        Self::under(&StateConfig {
+            delegations,
+            ..StateConfig::default()
+        })
+    }
+
+    /// One with these limits.
+    pub fn under(config: &StateConfig) -> Self {
         let epoch = Instant::now();
         let clock = Clock::new(epoch);
         let config = StateConfig {
             start: [7; 16],
-            delegations,
-            ..StateConfig::default()
+            ..config.clone()
         };
         let lease = config.lease;
         let home = StateHome::new(config);
@@ -162,7 +171,7 @@ impl CallbackWorld {
     /// Lets callbacks go on until nothing changes.
     pub fn turn(&self) {
         for _ in 0..8 {
-            let other = |order| panic!("there is one reactor: {order:?}");
+            let other = |_, order| panic!("there is one reactor: {order:?}");
             self.bench.state.run_callbacks(other);
         }
     }
@@ -172,7 +181,12 @@ impl CallbackWorld {
         self.now.set(self.now.get() + time);
         self.clock.turn(self.now.get());
         let link = self.bench.state.link();
-        link.ask_here(StateHome::end_recalls);
+        link.end_waits();
+        link.ask_here(|home, now| {
+            home.end_recalls(now);
+            home.divide_slots(now);
+            home.relieve(now);
+        });
         self.turn();
     }
 
@@ -223,8 +237,8 @@ impl CallbackWorld {
             flags: wish.flags,
             fore: limits(64),
             back: ChannelAttributes {
-                request_size: 4068,
-                response_size: 4068,
+                request_size: wish.size,
+                response_size: wish.size,
                 ..limits(wish.slots)
             },
             callback_program: wish.program,
@@ -269,6 +283,26 @@ impl CallbackWorld {
     pub fn run(&self, client: &CallbackClient, operations: &[Operation<'_>]) -> Results4 {
         self.switch_to(client);
         let results = self.bench.run(operations);
+        self.turn();
+        results
+    }
+
+    /// The results of operations that wait for callbacks of other clients, which `meanwhile` answers.
+    pub fn run_after(
+        &self,
+        client: &CallbackClient,
+        operations: &[Operation<'_>],
+        meanwhile: impl FnOnce(),
+    ) -> Results4 {
+        self.switch_to(client);
+        let mut all = vec![self.bench.next_sequence()];
+        all.extend_from_slice(operations);
+        let message = self.bench.compound_message(&all);
+        let results = self.bench.results_after(&message, || {
+            self.turn();
+            meanwhile();
+            self.turn();
+        });
         self.turn();
         results
     }
@@ -392,6 +426,7 @@ impl<'a> SessionWish<'a> {
             security,
             program: 0x4000_0000,
             slots: 16,
+            size: 4068,
         }
     }
 }
@@ -551,9 +586,34 @@ impl ReceivedCallback {
         let result = self.operation(|operation| match operation {
             CallbackOperation::Recall(_) => CallbackResults::Recall(outcome),
             CallbackOperation::NotifyLock(_) => CallbackResults::NotifyLock(outcome),
+            CallbackOperation::RecallAny(_) => CallbackResults::RecallAny(outcome),
+            CallbackOperation::RecallSlot(_) => CallbackResults::RecallSlot(outcome),
+            CallbackOperation::Getattr(_) => {
+                let status = outcome.expect_err("attributes are told otherwise");
+                CallbackResults::Getattr(Err(status))
+            }
             other => panic!("{other:?}"),
         });
         let results = [CallbackResults::Sequence(Ok(sequence)), result];
+        self.reply(answer_to(0, Accepted::Success), Some(&results));
+    }
+
+    /// Takes CB_GETATTR, and tells change and size.
+    pub fn answer_attributes(&self, change: u64, size: u64) {
+        let sequence = self.sequence(|sequence| CallbackSequenceReply {
+            session: sequence.session,
+            sequence: sequence.sequence,
+            slot: sequence.slot,
+            highest_slot: 15,
+            target_highest_slot: 15,
+        });
+        let mut room = [0; 64];
+        let list = [Attribute::Change(change), Attribute::Size(size)];
+        let attributes = Attributes::build(&list, &mut room).unwrap();
+        let results = [
+            CallbackResults::Sequence(Ok(sequence)),
+            CallbackResults::Getattr(Ok(attributes)),
+        ];
         self.reply(answer_to(0, Accepted::Success), Some(&results));
     }
 }

@@ -9,12 +9,12 @@ use std::rc::Rc;
 use millrace_mempool::Slice;
 use millrace_store::memory::MemoryStore;
 use millrace_store::{
-    AccessMask, Attributes, Caller, CookieVerifier, CopiedRange, CreateHow, DirectoryEntry,
-    DirectoryOutcome, ExtendedAttributes, FileData, FileRanges, FoundRange, Handle, Linked,
-    Modified, Namespace, Properties, RangeContent, ReadOutcome, Renamed, Result, SetAttributes,
-    SetXattrHow, SpecialKind, Stability, StagedWrite, Statistics, Store, Time, UsageAdvice,
-    WriteVerifier, Written, forward_extended_attributes, forward_file_data, forward_file_ranges,
-    forward_namespace,
+    AccessControl, AccessLists, AccessMask, Attributes, Caller, CookieVerifier, CopiedRange,
+    CreateHow, DirectoryEntry, DirectoryOutcome, ExtendedAttributes, FileData, FileRanges,
+    FoundRange, Handle, Linked, Modified, Namespace, Properties, RangeContent, ReadOutcome,
+    Renamed, Result, SetAttributes, SetXattrHow, SpecialKind, Stability, StagedWrite, Statistics,
+    Store, Time, UsageAdvice, WriteVerifier, Written, forward_access_control,
+    forward_extended_attributes, forward_file_data, forward_file_ranges, forward_namespace,
 };
 
 /// Where calls that change names or attributes end.
@@ -109,6 +109,10 @@ impl FileData for Lasting {
 
 impl FileRanges for Lasting {
     forward_file_ranges!(file_data);
+}
+
+impl AccessControl for Lasting {
+    forward_access_control!(file_data);
 }
 
 impl ExtendedAttributes for Lasting {

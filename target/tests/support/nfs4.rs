@@ -2,8 +2,11 @@
 //! the state of clients.
 
 use std::cell::{Cell, RefCell};
+use std::future::Future;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::rc::Rc;
+use std::task::{Context, Waker};
 use std::time::Instant;
 
 use millrace::access::ServedExports;
@@ -241,6 +244,15 @@ impl<H: StateSeam> Bench4<H> {
         bulk: &[BulkArgument],
         chunks: &mut Chunks<'_>,
     ) -> (Answer, Vec<u8>, BulkResults) {
+        ready(self.exchange(message, bulk, chunks))
+    }
+
+    async fn exchange(
+        &self,
+        message: &[u8],
+        bulk: &[BulkArgument],
+        chunks: &mut Chunks<'_>,
+    ) -> (Answer, Vec<u8>, BulkResults) {
         let buffer = self.pool.try_acquire(Class::Control).unwrap();
         let mut reply = Reply::new(&self.pool, buffer, self.limits.get(), Vec::new());
         let connection = self.connection.borrow().clone();
@@ -251,7 +263,7 @@ impl<H: StateSeam> Bench4<H> {
             bulk,
             padding: Padding::default(),
         };
-        let answer = ready(self.programs.serve(call, chunks, &mut reply));
+        let answer = self.programs.serve(call, chunks, &mut reply).await;
         let parts = reply.into_parts();
         let mut data = Vec::new();
         for slice in &parts.slices {
@@ -273,6 +285,33 @@ impl<H: StateSeam> Bench4<H> {
         }
         whole.extend_from_slice(&encoded[at..]);
         (answer, whole, parts.bulk)
+    }
+
+    /// Sends a message that waits for something, has that done, and returns the results.
+    pub fn results_after(&self, message: &[u8], meanwhile: impl FnOnce()) -> Results4 {
+        let mut chunks = Chunks::default();
+        let mut exchange = pin!(self.exchange(message, &[], &mut chunks));
+        let context = &mut Context::from_waker(Waker::noop());
+        assert!(exchange.as_mut().poll(context).is_pending());
+        meanwhile();
+        let (answer, message, items) = ready(exchange);
+        assert_eq!(answer, Answer::Send);
+        Results4 {
+            bytes: results(&message).to_vec(),
+            items,
+        }
+    }
+
+    /// The turns that a message takes.
+    pub fn turns(&self, message: &[u8]) -> u32 {
+        let mut chunks = Chunks::default();
+        let mut exchange = pin!(self.exchange(message, &[], &mut chunks));
+        let context = &mut Context::from_waker(Waker::noop());
+        let mut turns = 1;
+        while exchange.as_mut().poll(context).is_pending() {
+            turns += 1;
+        }
+        turns
     }
 
     /// Sends a message that deserves results.

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use millrace_wire::nfs4::{
-    CALLBACK_VERSION, COMPOUND, CallbackCompound, CallbackNotifyLock, CallbackOperation,
-    CallbackRecall, CallbackResults, CallbackResultsReader, CallbackSecurities, CallbackSecurity,
-    CallbackSequence, CompoundReplyHeader, HasStatus, OperationStatus, ReferringCall,
-    ReferringCalls, StateOwner,
+    Attribute, AttributeNumber, Attributes, Bitmap, CALLBACK_VERSIONS, COMPOUND, CallbackCompound,
+    CallbackGetattr, CallbackNotifyLock, CallbackOperation, CallbackRecall, CallbackRecallAny,
+    CallbackResults, CallbackResultsReader, CallbackSecurities, CallbackSecurity, CallbackSequence,
+    CompoundReplyHeader, HasStatus, OperationStatus, ReferringCall, ReferringCalls, StateOwner,
+    recallable,
 };
 use millrace_wire::rpc::{Accepted, CallHeader, CallOutcome, Credential, OpaqueAuth, ReplyHeader};
 use millrace_wire::xdr::{Array, BoundedBytes, Decode, Decoder, Encode, Encoder};
@@ -14,7 +15,8 @@ use millrace_wire::xdr::{Array, BoundedBytes, Decode, Decoder, Encode, Encoder};
 use crate::handle::HandleKey;
 use crate::nfs4::client_translation::wire_stateid;
 use crate::state::{
-    CallbackAnswer, CallbackOrder, CallbackOutcome, CallbackSubject, FileKey, ReferringRequest,
+    CallbackAnswer, CallbackOrder, CallbackOutcome, CallbackSubject, FileKey, HolderAttributes,
+    ReferringRequest,
 };
 
 /// Longest call: handles and owners are bounded.
@@ -50,14 +52,14 @@ pub(super) fn encode(order: &CallbackOrder, key: &HandleKey) -> Option<Vec<u8>> 
     let header = CallHeader {
         xid: 0,
         program: order.parameters.program,
-        version: CALLBACK_VERSION,
+        version: order.parameters.version,
         procedure: COMPOUND,
         credential: Credential::decode(&mut Decoder::new(credential)).ok()?,
         verifier: OpaqueAuth::NONE,
     };
     let granted_by = match &order.subject {
         CallbackSubject::Recall { granted_by, .. } => *granted_by,
-        CallbackSubject::LockAvailable { .. } => None,
+        _ => None,
     };
     let calls = granted_by.map(|request| {
         [ReferringCall {
@@ -83,28 +85,46 @@ pub(super) fn encode(order: &CallbackOrder, key: &HandleKey) -> Option<Vec<u8>> 
             .as_ref()
             .map_or(Array::new(&[]), |lists| Array::new(lists)),
     });
-    let (CallbackSubject::Recall { file, .. } | CallbackSubject::LockAvailable { file, .. }) =
-        &order.subject;
-    let FileKey { export, object } = *file;
-    let handle = key.seal(export, object);
-    let handle = BoundedBytes(handle.as_bytes());
+    let seal = |file: &FileKey| key.seal(file.export, file.object);
+    let handle;
     let operation = match &order.subject {
         CallbackSubject::Recall {
-            stateid, truncates, ..
-        } => CallbackOperation::Recall(CallbackRecall {
-            delegation: wire_stateid(*stateid),
-            truncate: *truncates,
-            handle,
-        }),
-        CallbackSubject::LockAvailable { owner, .. } => {
+            stateid,
+            truncates,
+            file,
+            ..
+        } => {
+            handle = seal(file);
+            CallbackOperation::Recall(CallbackRecall {
+                delegation: wire_stateid(*stateid),
+                truncate: *truncates,
+                handle: BoundedBytes(handle.as_bytes()),
+            })
+        }
+        CallbackSubject::LockAvailable { owner, file } => {
+            handle = seal(file);
             CallbackOperation::NotifyLock(CallbackNotifyLock {
-                handle,
+                handle: BoundedBytes(handle.as_bytes()),
                 owner: StateOwner {
                     client: order.client.0,
                     owner: BoundedBytes(owner),
                 },
             })
         }
+        CallbackSubject::GetAttributes { file, .. } => {
+            handle = seal(file);
+            CallbackOperation::Getattr(CallbackGetattr {
+                handle: BoundedBytes(handle.as_bytes()),
+                attributes: Bitmap::of(&[AttributeNumber::Change, AttributeNumber::Size]),
+            })
+        }
+        CallbackSubject::RecallSlots { highest_slot, .. } => {
+            CallbackOperation::RecallSlot(*highest_slot)
+        }
+        CallbackSubject::RecallAny { keep } => CallbackOperation::RecallAny(CallbackRecallAny {
+            keep: *keep,
+            types: delegation_types(),
+        }),
     };
     let compound = CallbackCompound {
         minor_version: order.parameters.minor_version,
@@ -117,6 +137,25 @@ pub(super) fn encode(order: &CallbackOrder, key: &HandleKey) -> Option<Vec<u8>> 
     buffer.truncate(length);
     let fits = u32::try_from(length).is_ok_and(|length| length <= order.size_max);
     fits.then_some(buffer)
+}
+
+/// Delegations of both kinds, as CB_RECALL_ANY names them.
+fn delegation_types() -> Bitmap {
+    let mut types = Bitmap::EMPTY;
+    types.insert(recallable::READ_DELEGATIONS);
+    types.insert(recallable::WRITE_DELEGATIONS);
+    types
+}
+
+/// What a holder tells about its file; `None` if that is not what was asked.
+fn holder_attributes(attributes: &Attributes<'_>) -> Option<HolderAttributes> {
+    let get = |number| attributes.get(number).ok().flatten();
+    match (get(AttributeNumber::Change)?, get(AttributeNumber::Size)?) {
+        (Attribute::Change(change), Attribute::Size(size)) => {
+            Some(HolderAttributes { change, size })
+        }
+        _ => None,
+    }
 }
 
 /// What a reply message means. One that cannot be read is like a refusal: the client does not
@@ -132,6 +171,14 @@ fn try_read(reply: &[u8]) -> Option<CallbackOutcome> {
             status: Accepted::Success,
             ..
         } => {}
+        CallOutcome::Accepted {
+            status: Accepted::ProgramMismatch { low, high },
+            ..
+        } => {
+            let mut known = CALLBACK_VERSIONS.into_iter();
+            let version = known.find(|version| (low..=high).contains(version))?;
+            return Some(CallbackOutcome::OtherVersion(version));
+        }
         _ => return None,
     }
     let header = CompoundReplyHeader::decode(&mut input).ok()?;
@@ -146,12 +193,18 @@ fn try_read(reply: &[u8]) -> Option<CallbackOutcome> {
         Ok(sequence) => sequence,
         Err(status) => return Some(refusal(status)),
     };
+    let mut told = None;
     let status = match results.next() {
+        Some(Ok(CallbackResults::Getattr(Ok(attributes)))) => {
+            told = Some(holder_attributes(&attributes)?);
+            OperationStatus::Ok
+        }
         Some(result) => result.ok()?.status(),
         None => header.status,
     };
     Some(CallbackOutcome::Taken {
         answer: match status {
+            OperationStatus::Ok if told.is_some() => CallbackAnswer::Attributes(told?),
             // Its first copy was executed.
             OperationStatus::Ok | OperationStatus::RetryUncached => CallbackAnswer::Done,
             OperationStatus::Delay => CallbackAnswer::Later,

@@ -13,7 +13,7 @@ use std::time::Instant;
 
 use millrace_reactor::task::{TaskEnd, TaskSet};
 use millrace_reactor::{Alarm, Clock};
-use millrace_wire::nfs4::CallbackSecurities;
+use millrace_wire::nfs4::{CALLBACK_VERSIONS, CallbackSecurities};
 
 use self::connections::CallbackConnections;
 use super::client_state::ClientState;
@@ -22,11 +22,20 @@ use crate::rpc::ConnectionRef;
 use crate::rpc::reverse::{ReverseCall, ReverseError};
 use crate::state::{
     CALLBACK_TIME, CallbackOrder, CallbackOutcome, CallbackParameters, CallbackPath,
-    CallbackTicket, StateEvent,
+    CallbackTicket, HomeAnswer, StateEvent,
 };
 
 /// Most callbacks of a reactor that are not answered. Those beyond that are sent later.
 const CALLS_MAX: usize = 4096;
+
+/// What the home has for another reactor.
+#[derive(Debug)]
+pub enum ForReactor {
+    /// A callback to send.
+    Call(Box<CallbackOrder>),
+    /// An answer.
+    Answer(HomeAnswer),
+}
 
 type Report = (CallbackTicket, CallbackOutcome);
 type CallTask = Pin<Box<dyn Future<Output = Report>>>;
@@ -160,9 +169,9 @@ impl ClientState {
     }
 
     /// Goes on with callbacks: those of the home that are due, those of this reactor that were
-    /// answered, and connections that have ended. Orders for other reactors go to `forward`.
-    /// Returns the amount of work done.
-    pub fn run_callbacks(&self, mut forward: impl FnMut(CallbackOrder)) -> usize {
+    /// answered, and connections that have ended. What other reactors have to learn goes to
+    /// `forward`, with their number. Returns the amount of work done.
+    pub fn run_callbacks(&self, mut forward: impl FnMut(usize, ForReactor)) -> usize {
         let Some(sender) = self.callbacks() else {
             return 0;
         };
@@ -177,7 +186,7 @@ impl ClientState {
                 .tell(move |home, now| home.callback_ended(ticket, outcome, now));
             work += 1;
         }
-        let mut own = Vec::new();
+        let (mut own, mut answers) = (Vec::new(), Vec::new());
         let _ = self.link().ask_here(|home, now| {
             while let Some(event) = home.take_event(now) {
                 if let StateEvent::LockAvailable {
@@ -192,10 +201,20 @@ impl ClientState {
             while let Some(order) = home.take_callback(now) {
                 match order.path.reactor == sender.reactor {
                     true => own.push(order),
-                    false => forward(order),
+                    false => forward(order.path.reactor, ForReactor::Call(Box::new(order))),
                 }
             }
+            while let Some((asker, answer)) = home.take_holder_answer() {
+                answers.push((asker.reactor, HomeAnswer::late(asker, answer)));
+            }
         });
+        for (reactor, answer) in answers {
+            work += 1;
+            match reactor == sender.reactor {
+                true => self.link().take(answer),
+                false => forward(reactor, ForReactor::Answer(answer)),
+            }
+        }
         for order in own {
             sender.send(&order);
             work += 1;
@@ -212,6 +231,7 @@ pub(super) fn parameters(
 ) -> Option<CallbackParameters> {
     Some(CallbackParameters {
         program,
+        version: CALLBACK_VERSIONS[0],
         minor_version,
         credential: message::credential(security)?,
     })

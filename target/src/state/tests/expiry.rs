@@ -335,3 +335,44 @@ fn v4_lease_01_a_lowered_lease_is_that_of_new_clients_only() {
     });
     assert_eq!(left(&bed, &old), Some(LEASE * 2));
 }
+
+#[test]
+fn v4_perf_06_a_lease_is_looked_at_when_it_may_run_out() {
+    let mut bed = TestBed::with(StateConfig {
+        clients: 1000,
+        sessions: 1000,
+        ..small_config()
+    });
+    let clients: Vec<TestClient> = (0..500_u32)
+        .map(|number| bed.client(&number.to_be_bytes()))
+        .collect();
+    bed.home.expire_clients(bed.now);
+    let due = |bed: &TestBed| bed.home.clients.maybe_silent(bed.now).count();
+    for _ in 0..89 {
+        bed.pass(Duration::from_secs(1));
+        assert_eq!(due(&bed), 0);
+        bed.home.expire_clients(bed.now);
+    }
+    // Half of them have been heard meanwhile.
+    for client in &clients[..250] {
+        bed.renew(client);
+    }
+    bed.pass(Duration::from_secs(2));
+    assert_eq!(due(&bed), 500);
+    bed.home.expire_clients(bed.now);
+    assert_eq!(bed.home.figures(bed.now).silent_clients, 250);
+    // Those who are silent are looked at again, and are no longer when they return.
+    assert_eq!(due(&bed), 250);
+    for client in &clients[250..] {
+        bed.renew(client);
+    }
+    bed.pass(Duration::from_secs(1));
+    bed.home.expire_clients(bed.now);
+    assert_eq!(bed.home.figures(bed.now).silent_clients, 0);
+    assert_eq!(due(&bed), 0);
+    // Who stays silent for longer than the courtesy period is gone.
+    bed.pass(bed.home.config.courtesy + LEASE + LEASE);
+    bed.home.expire_clients(bed.now);
+    bed.home.expire_clients(bed.now);
+    assert_eq!(bed.home.client_count(), 0);
+}

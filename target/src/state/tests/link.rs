@@ -4,12 +4,13 @@ use std::cell::RefCell;
 use std::future::Future;
 use std::pin::pin;
 use std::rc::Rc;
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use millrace_reactor::Clock;
 
-use crate::state::{HomeLink, HomeOutbox, StateConfig, StateHome};
+use crate::state::{HomeAnswer, HomeLink, HomeOutbox, StateConfig, StateHome};
 
 fn poll<F: Future>(future: std::pin::Pin<&mut F>) -> Poll<F::Output> {
     future.poll(&mut Context::from_waker(Waker::noop()))
@@ -63,4 +64,53 @@ fn an_answer_that_nobody_waits_for_is_dropped() {
     assert!(poll(next.as_mut()).is_pending());
     elsewhere.take(late);
     assert!(poll(next.as_mut()).is_pending());
+}
+
+#[test]
+fn a_question_that_is_not_answered_in_time_ends_and_is_not_asked_later() {
+    let epoch = Instant::now();
+    let clock = Clock::new(epoch);
+    let outbox = HomeOutbox::default();
+    let elsewhere = HomeLink::elsewhere(Rc::clone(&outbox), 1, (epoch, clock.clone()));
+    let mut waiting = pin!(elsewhere.ask(|home, _| home.client_count()));
+    assert!(poll(waiting.as_mut()).is_pending());
+    let ends = elsewhere.next_deadline().unwrap();
+    clock.turn(epoch + ends - Duration::from_nanos(1));
+    elsewhere.end_waits();
+    assert!(poll(waiting.as_mut()).is_pending());
+    clock.turn(epoch + ends);
+    elsewhere.end_waits();
+    assert_eq!(poll(waiting.as_mut()), Poll::Ready(None));
+    assert!(outbox.borrow().is_empty());
+    assert_eq!(elsewhere.next_deadline(), None);
+}
+
+#[test]
+fn an_answer_that_is_given_later_finds_who_has_asked() {
+    let epoch = Instant::now();
+    let times = || (epoch, Clock::new(epoch));
+    let home = Rc::new(RefCell::new(StateHome::new(StateConfig::default())));
+    let here = HomeLink::here(home, 0, times());
+    let outbox = HomeOutbox::default();
+    let elsewhere = HomeLink::elsewhere(Rc::clone(&outbox), 1, times());
+    for link in [&here, &elsewhere] {
+        let asker = Arc::new(Mutex::new(None));
+        let kept = Arc::clone(&asker);
+        let mut waiting = pin!(link.ask_for_later::<u32>(move |_, _, ticket| {
+            *kept.lock().unwrap() = Some(ticket);
+            None
+        }));
+        assert!(poll(waiting.as_mut()).is_pending());
+        for request in outbox.take() {
+            assert!(here.serve(request).is_none());
+        }
+        assert!(poll(waiting.as_mut()).is_pending());
+        let ticket = asker.lock().unwrap().take().unwrap();
+        assert_eq!(ticket.reactor, link.reactor());
+        link.take(HomeAnswer::late(ticket, 7_u32));
+        assert_eq!(poll(waiting.as_mut()), Poll::Ready(Some(7)));
+        assert_eq!(link.next_deadline(), None);
+    }
+    let mut at_once = pin!(here.ask_for_later(|_, _, _| Some(8)));
+    assert_eq!(poll(at_once.as_mut()), Poll::Ready(Some(8)));
 }

@@ -13,6 +13,7 @@ mod reports;
 mod sessions;
 mod share_model;
 mod slot_model;
+mod slot_shares;
 mod slots;
 mod stateids;
 

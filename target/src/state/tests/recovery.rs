@@ -193,7 +193,7 @@ fn v4_lease_29_files_that_end_with_the_process_are_not_recorded() {
 }
 
 #[test]
-fn v4_open_03_and_lock_14_opens_and_locks_are_reclaimed_in_the_grace_period() {
+fn v4_open_03_and_v4_lock_14_opens_and_locks_are_reclaimed_in_the_grace_period() {
     let mut disk = RecordDisk::default();
     let mut bed = disk.start();
     let (client, stateid) = disk.holder(&mut bed, b"a");
@@ -526,9 +526,28 @@ fn v4_lease_16_where_opens_denied_access_io_without_an_open_waits() {
     let mut bed = disk.start();
     let client = bed.confirmed(b"a");
     assert_eq!(read(&mut bed, &client), Err(StateError::Grace));
+    // As do calls of other protocols and changes of names.
+    let use_it = |bed: &mut TestBed, client| {
+        bed.home
+            .check_use(client, &file(2), FileUse::Change, bed.now)
+    };
+    let gate = |bed: &TestBed| {
+        let times = (
+            std::time::Instant::now(),
+            millrace_reactor::Clock::new(std::time::Instant::now()),
+        );
+        let link = HomeLink::elsewhere(HomeOutbox::default(), 1, times);
+        DelegationGate::new(std::rc::Rc::new(link), bed.home.views().delegations)
+    };
+    for who in [None, Some(client.id)] {
+        assert_eq!(use_it(&mut bed, who), Err(StateError::Grace));
+    }
+    assert!(!gate(&bed).is_idle());
     bed.pass(LEASE);
     bed.renew(&client);
     assert_eq!(read(&mut bed, &client), Ok(IoGrant::Permissions));
+    assert_eq!(use_it(&mut bed, None), Ok(()));
+    assert!(gate(&bed).is_idle());
 }
 
 #[test]
@@ -582,4 +601,52 @@ fn v4_lease_11_a_raised_lease_is_durable_before_anything_is_granted() {
     let bed = disk.start();
     let left = bed.home.report_grace(bed.now).map(|grace| grace.left);
     assert_eq!(left, Some(LEASE * 2));
+}
+
+#[test]
+fn v4_deleg_25_nothing_is_delegated_in_the_grace_period() {
+    let mut disk = RecordDisk::default();
+    let mut bed = disk.start();
+    disk.holder(&mut bed, b"a");
+    disk.holder(&mut bed, b"b");
+    let mut bed = disk.start();
+    let client = bed.confirmed(b"a");
+    let path = CallbackPath {
+        reactor: 0,
+        connection: 1,
+    };
+    let parameters = CallbackParameters {
+        program: 1,
+        version: 1,
+        minor_version: 1,
+        credential: [].into(),
+    };
+    let session = client.session.id();
+    bed.home.control_backchannel(session, parameters).unwrap();
+    let both = BindingRequest {
+        channels: BoundChannels {
+            fore: true,
+            back: true,
+        },
+        or_both: false,
+        can_call: true,
+    };
+    bed.home.bind_connection(session, path, both).unwrap();
+    let modes = (ShareMode::READ, ShareMode::NONE);
+    disk.open(&mut bed, &client, true, modes).unwrap();
+    let wanted = DelegationRequest {
+        wish: DelegationWish::Read,
+        is_sole_server: true,
+        granted_by: None,
+    };
+    let delegate = |bed: &mut TestBed| {
+        bed.home
+            .delegate(client.id, file(1), ShareMode::READ, &wanted, bed.now)
+    };
+    assert_eq!(delegate(&mut bed), DelegationOutcome::Resource);
+    bed.home.end_grace();
+    assert!(matches!(
+        delegate(&mut bed),
+        DelegationOutcome::Granted { .. }
+    ));
 }

@@ -169,7 +169,13 @@ fn v4_sess_31_what_linux_asks_for_passes_unclamped() {
     let grant = bed.create(id, 1).unwrap();
     assert_eq!((grant.fore, grant.back), (LINUX, LINUX_BACK));
     let session = bed.find(grant.session).unwrap();
-    assert_eq!(session.highest_slot(), 63);
+    assert_eq!(
+        session.highest_slots(),
+        HighestSlots {
+            target: 63,
+            enforced: 63
+        }
+    );
 }
 
 #[test]

@@ -8,7 +8,7 @@ const FINGERPRINT: RequestFingerprint = RequestFingerprint {
 };
 
 fn slot() -> SessionSlot {
-    SessionSlot::new(100)
+    SessionSlot::new(100, 63)
 }
 
 fn begin(slot: &SessionSlot, sequence: u32) -> SlotBegin<'_> {
@@ -153,7 +153,7 @@ fn v4_sess_56_a_reply_being_sent_stays_as_it_is_when_the_slot_goes_on() {
 
 #[test]
 fn v4_sess_56_a_long_cached_reply_does_not_outlive_its_request() {
-    let slot = SessionSlot::new(10_000);
+    let slot = SessionSlot::new(10_000, 63);
     execute(&slot, 1).finish(Some(&[&[1; 8000]]));
     execute(&slot, 2).finish(None);
     let record = slot.record.take().unwrap();
@@ -203,4 +203,23 @@ fn v4_sess_45_each_request_is_executed_once_whoever_sends_it() {
         }
     });
     assert_eq!(executed.into_inner(), 300);
+}
+
+#[test]
+fn v4_perf_07_a_reply_is_copied_only_if_it_is_cached() {
+    let slot = SessionSlot::new(10_000, 63);
+    let kept = |slot: &SessionSlot| {
+        let record = slot.record.take().expect("there was a request");
+        let length = record.reply.len();
+        slot.record.store(Some(record));
+        length
+    };
+    assert!(!execute(&slot, 1).finish(None));
+    assert_eq!(kept(&slot), 0);
+    assert!(execute(&slot, 2).finish(Some(&[b"head", b"data"])));
+    assert_eq!(kept(&slot), 8);
+    // One that is longer than the session caches is not copied either.
+    let long = vec![7; 10_001];
+    assert!(!execute(&slot, 3).finish(Some(&[&long])));
+    assert_eq!(kept(&slot), 0);
 }

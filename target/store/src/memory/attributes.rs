@@ -14,6 +14,8 @@ pub(super) const SET_USER: u32 = 0o4000;
 pub(super) const SET_GROUP: u32 = 0o2000;
 pub(super) const STICKY: u32 = 0o1000;
 pub(super) const MODE_BITS: u32 = 0o7777;
+/// Beside the mode: whether the access control list has entries for users or groups.
+pub(super) const HAS_LIST: u32 = 1 << 31;
 
 /// How often a reader looks again before it gives its core to the writer.
 const SPINS_MAX: u32 = 64;
@@ -41,7 +43,7 @@ impl Stored {
     pub fn attributes(&self, kind: Kind, inode: u64) -> Attributes {
         Attributes {
             kind,
-            mode: self.mode,
+            mode: self.mode & MODE_BITS,
             links: self.links,
             uid: self.uid,
             gid: self.gid,

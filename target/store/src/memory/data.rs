@@ -138,7 +138,7 @@ impl Tree {
         let before = slices.len();
         let mark = inode.attributes.mark();
         let mut seen = inode.attributes.live()?;
-        require_read(caller, &seen)?;
+        require_read(caller, inode.judged(&seen))?;
         loop {
             let length = seen.size.saturating_sub(offset).min(length.into());
             let map = file.map.view();
@@ -180,7 +180,7 @@ impl Tree {
     ) -> Result<StagedWrite<Option<Box<Reservation>>>> {
         let inode = self.table.get(handle)?;
         let file = inode.file()?;
-        require_write(caller, &inode.attributes.live()?)?;
+        require_write(caller, inode.judged(&inode.attributes.live()?))?;
         let end = offset
             .checked_add(length.into())
             .filter(|end| *end <= SIZE_MAX);
@@ -301,7 +301,7 @@ impl Tree {
         if before.links == 0 {
             return Err(StoreError::Stale);
         }
-        require_write(&target.caller, &before)?;
+        require_write(&target.caller, inode.judged(&before))?;
         let Some(end) = pieces.last().map(|piece| piece.span.file_end()) else {
             return Ok(inode.changed(&before, &before));
         };

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, OnceLock, RwLock};
 
 use arc_swap::ArcSwapOption;
 
+use super::access_lists::KeptLists;
 use super::ancestry::Ancestry;
 use super::attributes::{AttributeCell, Stored};
 use super::directory::Directory;
@@ -56,6 +57,8 @@ pub(super) struct Inode {
     pub attributes: AttributeCell,
     /// Extended attributes; few objects have some.
     pub xattrs: Mutex<Option<Box<XattrSet>>>,
+    /// Access control lists that say more than the permission bits; few objects have some.
+    pub lists: ArcSwapOption<KeptLists>,
     pub body: Body,
 }
 

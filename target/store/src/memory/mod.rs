@@ -24,6 +24,7 @@
 
 #![deny(unsafe_code)]
 
+mod access_lists;
 mod ancestry;
 mod attributes;
 mod cost;
@@ -55,11 +56,11 @@ use self::space::Space;
 pub use self::space::mapped_bytes;
 use self::tree::{ROOT, Tree};
 use crate::{
-    AccessMask, Attributes, Caller, CookieVerifier, CopiedRange, CreateHow, DirectoryEntry,
-    DirectoryOutcome, ExtendedAttributes, FileData, FileRanges, FoundRange, Handle, Linked,
-    Modified, Namespace, Properties, RangeContent, ReadOutcome, Renamed, Result, SetAttributes,
-    SetXattrHow, SpecialKind, Stability, StagedWrite, Statistics, Store, Time, UsageAdvice,
-    WriteVerifier, Written,
+    AccessControl, AccessLists, AccessMask, Attributes, Caller, CookieVerifier, CopiedRange,
+    CreateHow, DirectoryEntry, DirectoryOutcome, ExtendedAttributes, FileData, FileRanges,
+    FoundRange, Handle, Linked, Modified, Namespace, Properties, RangeContent, ReadOutcome,
+    Renamed, Result, SetAttributes, SetXattrHow, SpecialKind, Stability, StagedWrite, Statistics,
+    Store, Time, UsageAdvice, WriteVerifier, Written,
 };
 
 /// Longest name in a directory, in bytes.
@@ -243,6 +244,10 @@ impl FileData for MemoryStore {
 
 impl FileRanges for MemoryStore {
     forward_file_ranges!(ranges);
+}
+
+impl AccessControl for MemoryStore {
+    forward_access_control!(tree);
 }
 
 impl ExtendedAttributes for MemoryStore {

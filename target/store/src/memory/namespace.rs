@@ -4,11 +4,14 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGua
 
 use arrayvec::ArrayVec;
 
+use arc_swap::ArcSwapOption;
+
+use super::access_lists;
 use super::attributes::{AttributeCell, SET_GROUP, Stored};
 use super::cost;
 use super::directory::{COOKIE_PARENT, COOKIE_SELF, Directory};
 use super::inode::{Body, DirectoryBody, File, Inode, InodeHandle};
-use super::permission::{EXECUTE, READ, WRITE, require, require_removal};
+use super::permission::{EXECUTE, Judged, READ, WRITE, require, require_removal};
 use super::set::{apply, authorize};
 use super::symlink::LinkText;
 use super::tree::Tree;
@@ -76,7 +79,7 @@ impl Tree {
         let inode = self.table.get(directory)?;
         let names = read(inode.directory()?);
         names.check()?;
-        require(caller, &inode.attributes.load(), EXECUTE)?;
+        require(caller, inode.judged(&inode.attributes.load()), EXECUTE)?;
         check_name(name)?;
         let found = match name {
             b"." => inode.handle,
@@ -96,7 +99,7 @@ impl Tree {
     ) -> Modified<(Handle, Attributes)> {
         self.in_directory(directory, |inode, names| {
             let parent = inode.attributes.load();
-            require(caller, &parent, EXECUTE)?;
+            require(caller, inode.judged(&parent), EXECUTE)?;
             if let Some(existing) = find_for_create(names, name)? {
                 let object = self.table.get(existing)?;
                 self.open_existing(caller, &object, how)?;
@@ -108,10 +111,10 @@ impl Tree {
             let (set, verifier) = match how {
                 CreateHow::Unchecked(set) | CreateHow::Guarded(set) => (*set, None),
                 // No access for other users until the client sets the attributes.
-                CreateHow::Exclusive(verifier) => (
+                CreateHow::Exclusive(verifier, set) => (
                     SetAttributes {
-                        mode: Some(0o600),
-                        ..Default::default()
+                        mode: Some(set.mode.unwrap_or(0o600)),
+                        ..*set
                     },
                     Some(*verifier),
                 ),
@@ -138,8 +141,8 @@ impl Tree {
                 };
                 self.set_inode(caller, object, &set, None).1
             }
-            CreateHow::Exclusive(verifier) if file.verifier == Some(*verifier) => Ok(()),
-            CreateHow::Guarded(_) | CreateHow::Exclusive(_) => Err(StoreError::Exists),
+            CreateHow::Exclusive(verifier, _) if file.verifier == Some(*verifier) => Ok(()),
+            CreateHow::Guarded(_) | CreateHow::Exclusive(..) => Err(StoreError::Exists),
         }
     }
 
@@ -208,7 +211,7 @@ impl Tree {
         let set = SetAttributes { size: None, ..*set };
         self.in_directory(directory, |inode, names| {
             let parent = inode.attributes.load();
-            require(caller, &parent, EXECUTE)?;
+            require(caller, inode.judged(&parent), EXECUTE)?;
             match find_for_create(names, name)? {
                 Some(_) => Err(StoreError::Exists),
                 None => self.make(caller, inode, names, name, body, &set),
@@ -227,7 +230,7 @@ impl Tree {
         set: &SetAttributes,
     ) -> Result<Effect<(Handle, Attributes)>> {
         let parent = directory.attributes.load();
-        require(caller, &parent, WRITE | EXECUTE)?;
+        require(caller, directory.judged(&parent), WRITE | EXECUTE)?;
         let (kind, mode, links, size) = match &body {
             Body::File(_) => (Kind::File, 0o644, 1, 0),
             Body::Directory(_) => (Kind::Directory, 0o755, 2, directory_size(0)),
@@ -248,7 +251,7 @@ impl Tree {
             changed: now,
             revision: 0,
         };
-        authorize(caller, &stored, kind, set)?;
+        authorize(caller, Judged::new(&stored), kind, set)?;
         apply(caller, &mut stored, kind, set, now);
         if inherits && kind == Kind::Directory {
             stored.mode |= SET_GROUP;
@@ -257,6 +260,7 @@ impl Tree {
         if kind == Kind::Directory {
             self.check_place(directory.handle, None)?;
         }
+        let lists = access_lists::inherited(directory, kind, &mut stored, &self.space)?;
         self.charge(cost::of_object(&body) + cost::of_name(name))?;
         let handle = InodeHandle {
             inode: self.table.take_number(),
@@ -267,6 +271,7 @@ impl Tree {
             handle,
             attributes,
             xattrs: Mutex::default(),
+            lists: ArcSwapOption::new(lists),
             body,
         };
         let shown = inode.show(&stored);
@@ -387,12 +392,13 @@ impl Tree {
             if inode.kind() == Kind::Directory {
                 return Err(StoreError::Invalid);
             }
-            let parent = parent.attributes.load();
-            require(caller, &parent, EXECUTE)?;
+            let stored = parent.attributes.load();
+            let judged = parent.judged(&stored);
+            require(caller, judged, EXECUTE)?;
             if find_for_create(names, name)?.is_some() {
                 return Err(StoreError::Exists);
             }
-            require(caller, &parent, WRITE | EXECUTE)?;
+            require(caller, judged, WRITE | EXECUTE)?;
             self.charge(cost::of_name(name))?;
             let linked = inode.attributes.update(|stored| {
                 match stored.links {
@@ -437,7 +443,7 @@ impl Tree {
         let names = read(inode.directory()?);
         names.check()?;
         let stored = inode.attributes.load();
-        require(caller, &stored, READ)?;
+        require(caller, inode.judged(&stored), READ)?;
         // Cookies are this process's own: after a restart the root's would mean something else.
         let own = CookieVerifier(self.verifier.0);
         if cookie != 0 && verifier != own {
@@ -531,12 +537,12 @@ impl Tree {
         names: &Directory,
         name: &[u8],
     ) -> Result<Arc<Inode>> {
-        let parent = parent.attributes.load();
-        require(caller, &parent, EXECUTE)?;
+        let stored = parent.attributes.load();
+        require(caller, parent.judged(&stored), EXECUTE)?;
         let object = self
             .table
             .get(names.find(name).ok_or(StoreError::NotFound)?)?;
-        require_removal(caller, &parent, &object.attributes.load())?;
+        require_removal(caller, parent.judged(&stored), &object.attributes.load())?;
         Ok(object)
     }
 

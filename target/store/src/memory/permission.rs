@@ -1,14 +1,55 @@
 //! Permission checks.
 
-use super::attributes::{STICKY, Stored};
+use super::access_lists;
+use super::attributes::{HAS_LIST, STICKY, Stored};
+use super::inode::Inode;
 use crate::{AccessMask, Caller, Kind, Result, StoreError};
 
 pub(super) const READ: u32 = 4;
 pub(super) const WRITE: u32 = 2;
 pub(super) const EXECUTE: u32 = 1;
 
-/// Whether the permission bits give the caller all `wanted` rights.
-pub(super) fn allows(caller: &Caller, stored: &Stored, wanted: u32) -> bool {
+/// An object and its attributes of one moment, as permissions are judged by them.
+#[derive(Clone, Copy)]
+pub(super) struct Judged<'i> {
+    /// `None` for an object that is being made, which has no list yet.
+    inode: Option<&'i Inode>,
+    pub stored: &'i Stored,
+}
+
+impl<'i> Judged<'i> {
+    /// An object that is being made.
+    pub fn new(stored: &'i Stored) -> Self {
+        Self {
+            inode: None,
+            stored,
+        }
+    }
+}
+
+impl Inode {
+    /// Judges by attributes that were read.
+    pub fn judged<'i>(&'i self, stored: &'i Stored) -> Judged<'i> {
+        Judged {
+            inode: Some(self),
+            stored,
+        }
+    }
+}
+
+/// Whether the permission bits, and the access control list if there is one, give the caller all
+/// `wanted` rights.
+pub(super) fn allows(caller: &Caller, object: Judged<'_>, wanted: u32) -> bool {
+    let stored = object.stored;
+    if caller.uid == 0 {
+        return true;
+    }
+    if stored.mode & HAS_LIST != 0
+        && let Some(kept) = object.inode.map(|inode| inode.lists.load())
+        && let Some(kept) = &*kept
+    {
+        return access_lists::allows(&kept.lists.access, caller, stored, wanted);
+    }
     let class = if caller.uid == stored.uid {
         6
     } else if caller.in_group(stored.gid) {
@@ -16,12 +57,12 @@ pub(super) fn allows(caller: &Caller, stored: &Stored, wanted: u32) -> bool {
     } else {
         0
     };
-    caller.uid == 0 || (stored.mode >> class) & wanted == wanted
+    (stored.mode >> class) & wanted == wanted
 }
 
 /// [`StoreError::Denied`] unless [`allows`].
-pub(super) fn require(caller: &Caller, stored: &Stored, wanted: u32) -> Result<()> {
-    if allows(caller, stored, wanted) {
+pub(super) fn require(caller: &Caller, object: Judged<'_>, wanted: u32) -> Result<()> {
+    if allows(caller, object, wanted) {
         Ok(())
     } else {
         Err(StoreError::Denied)
@@ -35,25 +76,30 @@ pub(super) fn owns(caller: &Caller, stored: &Stored) -> bool {
 
 /// Whether the caller may read data. The server does not know the open files of a client. So the
 /// owner may always read, and execute permission includes read permission (RFC 1813 section 4.4).
-pub(super) fn require_read(caller: &Caller, stored: &Stored) -> Result<()> {
-    if owns(caller, stored) || allows(caller, stored, EXECUTE) {
+pub(super) fn require_read(caller: &Caller, object: Judged<'_>) -> Result<()> {
+    if owns(caller, object.stored) || allows(caller, object, EXECUTE) {
         return Ok(());
     }
-    require(caller, stored, READ)
+    require(caller, object, READ)
 }
 
 /// Whether the caller may write data; the owner may always, as with [`require_read`].
-pub(super) fn require_write(caller: &Caller, stored: &Stored) -> Result<()> {
-    if owns(caller, stored) {
+pub(super) fn require_write(caller: &Caller, object: Judged<'_>) -> Result<()> {
+    if owns(caller, object.stored) {
         Ok(())
     } else {
-        require(caller, stored, WRITE)
+        require(caller, object, WRITE)
     }
 }
 
 /// Whether the caller may take a name of `object` out of a directory.
-pub(super) fn require_removal(caller: &Caller, directory: &Stored, object: &Stored) -> Result<()> {
+pub(super) fn require_removal(
+    caller: &Caller,
+    directory: Judged<'_>,
+    object: &Stored,
+) -> Result<()> {
     require(caller, directory, WRITE | EXECUTE)?;
+    let directory = directory.stored;
     let sticky = directory.mode & STICKY != 0;
     if sticky && !owns(caller, directory) && !owns(caller, object) {
         return Err(StoreError::Denied);
@@ -65,12 +111,12 @@ pub(super) fn require_removal(caller: &Caller, directory: &Stored, object: &Stor
 pub(super) fn access(
     caller: &Caller,
     kind: Kind,
-    stored: &Stored,
+    object: Judged<'_>,
     wanted: AccessMask,
 ) -> AccessMask {
-    let mut granted = 0;
+    let (stored, mut granted) = (object.stored, 0);
     let mut grant = |needed, rights| {
-        if allows(caller, stored, needed) {
+        if allows(caller, object, needed) {
             granted |= rights;
         }
     };

@@ -87,7 +87,7 @@ impl Tree {
         length: u64,
     ) -> Result<()> {
         let file = inode.file()?;
-        require_write(caller, &inode.attributes.live()?)?;
+        require_write(caller, inode.judged(&inode.attributes.live()?))?;
         let end = offset.checked_add(length).filter(|end| *end <= SIZE_MAX);
         let end = end.ok_or(StoreError::TooLarge)?;
         if length > self.space.total() {
@@ -135,7 +135,7 @@ impl Tree {
         if stored.links == 0 {
             return Err(StoreError::Stale);
         }
-        require_write(caller, &stored)?;
+        require_write(caller, inode.judged(&stored))?;
         let mut outcome = Ok(());
         for span in spans(at, part) {
             if file.map.view().get(span.base).is_some() {
@@ -182,7 +182,7 @@ impl Tree {
         if stored.links == 0 {
             return Err(StoreError::Stale);
         }
-        require_write(caller, &stored)?;
+        require_write(caller, inode.judged(&stored))?;
         if offset >= end || offset >= stored.size {
             return Ok(());
         }
@@ -257,7 +257,7 @@ impl Tree {
         let inode = self.table.get(handle)?;
         let file = inode.file()?;
         let stored = inode.attributes.live()?;
-        require_read(caller, &stored)?;
+        require_read(caller, inode.judged(&stored))?;
         if offset >= stored.size {
             return Err(StoreError::NoDevice);
         }

@@ -108,8 +108,10 @@ impl Tree {
         locked.get(to_handle).check()?;
         let from_stored = from.directory.attributes.load();
         let to_stored = to.directory.attributes.load();
-        require(caller, &from_stored, EXECUTE)?;
-        require(caller, &to_stored, EXECUTE)?;
+        let from_judged = from.directory.judged(&from_stored);
+        let to_judged = to.directory.judged(&to_stored);
+        require(caller, from_judged, EXECUTE)?;
+        require(caller, to_judged, EXECUTE)?;
         check_name(from.name)?;
         check_name(to.name)?;
         if is_dots(from.name) || is_dots(to.name) {
@@ -123,17 +125,17 @@ impl Tree {
         }
         let source = self.table.get(source)?;
         let source_stored = source.attributes.load();
-        require_removal(caller, &from_stored, &source_stored)?;
-        require(caller, &to_stored, WRITE | EXECUTE)?;
+        require_removal(caller, from_judged, &source_stored)?;
+        require(caller, to_judged, WRITE | EXECUTE)?;
         let target = target.map(|target| self.table.get(target)).transpose()?;
         if let Some(target) = &target {
-            require_removal(caller, &to_stored, &target.attributes.load())?;
+            require_removal(caller, to_judged, &target.attributes.load())?;
         }
 
         let is_directory = source.kind() == Kind::Directory;
         if is_directory && from_handle != to_handle {
             // Its entry `..` changes.
-            require(caller, &source_stored, WRITE)?;
+            require(caller, source.judged(&source_stored), WRITE)?;
             if !may_move {
                 return Ok(RenameStep::LockAncestry);
             }

@@ -1,9 +1,9 @@
 //! Setting of attributes (RFC 1813 section 3.3.2).
 
 use super::SIZE_MAX;
-use super::attributes::{MODE_BITS, SET_GROUP, Stored};
+use super::attributes::{HAS_LIST, MODE_BITS, SET_GROUP, Stored};
 use super::inode::Inode;
-use super::permission::{WRITE, allows, owns, require_write};
+use super::permission::{Judged, WRITE, allows, owns, require_write};
 use super::tree::Tree;
 use crate::{
     Caller, Consistency, Handle, Kind, Modified, Result, SetAttributes, SetTime, StoreError, Time,
@@ -43,7 +43,7 @@ impl Tree {
             if guard.is_some_and(|guard| guard != stored.changed) {
                 return Err(StoreError::NotSync);
             }
-            authorize(caller, stored, kind, set)?;
+            authorize(caller, inode.judged(stored), kind, set)?;
             apply(caller, stored, kind, set, stored.change_time());
             Ok(())
         };
@@ -70,10 +70,11 @@ impl Tree {
 /// Whether the caller may make all of these changes.
 pub(super) fn authorize(
     caller: &Caller,
-    stored: &Stored,
+    object: Judged<'_>,
     kind: Kind,
     set: &SetAttributes,
 ) -> Result<()> {
+    let stored = object.stored;
     let superuser = caller.uid == 0;
     let owner = owns(caller, stored);
     let may_own = set
@@ -89,7 +90,7 @@ pub(super) fn authorize(
                 return Err(StoreError::Invalid);
             }
             SetTime::To(_) if !owner => return Err(StoreError::NotOwner),
-            SetTime::Now if !owner && !allows(caller, stored, WRITE) => {
+            SetTime::Now if !owner && !allows(caller, object, WRITE) => {
                 return Err(StoreError::Denied);
             }
             _ => {}
@@ -98,7 +99,7 @@ pub(super) fn authorize(
     match (set.size, kind) {
         (None, _) => Ok(()),
         (Some(size), Kind::File) if size > SIZE_MAX => Err(StoreError::TooLarge),
-        (Some(_), Kind::File) => require_write(caller, stored),
+        (Some(_), Kind::File) => require_write(caller, object),
         (Some(_), Kind::Directory) => Err(StoreError::IsDirectory),
         (Some(_), _) => Err(StoreError::Invalid),
     }
@@ -127,7 +128,8 @@ pub(super) fn apply(
     stored.uid = set.uid.unwrap_or(stored.uid);
     stored.gid = set.gid.unwrap_or(stored.gid);
     if let Some(mode) = set.mode {
-        stored.mode = mode & MODE_BITS;
+        // Those of the group are the mask of a list.
+        stored.mode = stored.mode & HAS_LIST | mode & MODE_BITS;
         if !superuser && !caller.in_group(stored.gid) {
             stored.mode &= !SET_GROUP;
         }

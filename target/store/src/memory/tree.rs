@@ -6,6 +6,8 @@ use std::sync::{Arc, Mutex, RwLock};
 
 use millrace_mempool::{ArenaError, Registry};
 
+use arc_swap::ArcSwapOption;
+
 use super::attributes::{AttributeCell, MODE_BITS, Stored};
 use super::cost;
 use super::inode::{Body, DirectoryBody, Inode, InodeHandle, InodeTable};
@@ -69,6 +71,7 @@ impl Tree {
                 revision: 0,
             }),
             xattrs: Mutex::default(),
+            lists: ArcSwapOption::empty(),
             body: Body::Directory(Box::new(DirectoryBody::new(ROOT))),
         };
         let (charged, number) = (tree.table.charge(), tree.table.take_number());
@@ -105,7 +108,7 @@ impl Tree {
     ) -> Result<(AccessMask, Attributes)> {
         self.table.look(object, |inode| {
             let stored = inode.attributes.live()?;
-            let granted = permission::access(caller, inode.kind(), &stored, wanted);
+            let granted = permission::access(caller, inode.kind(), inode.judged(&stored), wanted);
             Ok((granted, inode.show(&stored)))
         })
     }
@@ -169,6 +172,7 @@ impl Tree {
             file_system: self.file_system,
             clone_block: None,
             xattrs: true,
+            access_lists: true,
             counts_changes: true,
             changes_elsewhere: false,
         }

@@ -132,7 +132,7 @@ impl Tree {
         let inode = self.table.get(object)?;
         let stored = inode.attributes.live()?;
         require_kind(&inode)?;
-        require(caller, &stored, READ)?;
+        require(caller, inode.judged(&stored), READ)?;
         Ok(inode)
     }
 
@@ -181,7 +181,7 @@ fn require_change(caller: &Caller, inode: &Inode, stored: &Stored) -> Result<()>
     if is_shared && !owns(caller, stored) {
         return Err(StoreError::NotOwner);
     }
-    require(caller, stored, WRITE)
+    require(caller, inode.judged(stored), WRITE)
 }
 
 fn check_name(name: &[u8]) -> Result<()> {

@@ -82,6 +82,7 @@ impl FileSystem {
             file_system: 0,
             clone_block: clone_block(&self.mount, space.f_bsize),
             xattrs: has_xattrs(self.mount.as_fd()),
+            access_lists: has_access_lists(self.mount.as_fd()),
             counts_changes: false,
             changes_elsewhere: true,
         })
@@ -103,6 +104,13 @@ fn clone_block(directory: &OwnedFd, block: u64) -> Option<u32> {
 /// Whether objects have extended attributes of users.
 fn has_xattrs(directory: BorrowedFd<'_>) -> bool {
     let asked = rustix::fs::getxattr(proc_path(directory), c"user.millrace", &mut [0; 1][..]);
+    !matches!(asked, Err(Errno::OPNOTSUPP))
+}
+
+/// Whether objects of the file system have access control lists.
+fn has_access_lists(directory: BorrowedFd<'_>) -> bool {
+    let name = c"system.posix_acl_access";
+    let asked = rustix::fs::getxattr(proc_path(directory), name, &mut [0; 1][..]);
     !matches!(asked, Err(Errno::OPNOTSUPP))
 }
 

@@ -20,6 +20,7 @@
 //! Modules depend on more basic ones: `folder` on no volume, `volume` on no reactor, and operations
 //! on the `view`.
 
+mod access_lists;
 mod client_queues;
 mod client_waiters;
 mod config;
@@ -74,11 +75,11 @@ use self::objects::Objects;
 use self::view::{ClientView, ReactorView};
 use self::volume::Volume;
 use crate::{
-    AccessMask, Attributes, Caller, ClientKey, CookieVerifier, CopiedRange, CreateHow,
-    DirectoryEntry, DirectoryOutcome, ExtendedAttributes, FileData, FileRanges, FoundRange, Handle,
-    Linked, Modified, Namespace, Properties, RangeContent, ReadOutcome, Renamed, Result,
-    SetAttributes, SetXattrHow, SpecialKind, Stability, StagedWrite, Statistics, Store, Time,
-    UsageAdvice, WriteVerifier, Written,
+    AccessControl, AccessLists, AccessMask, Attributes, Caller, ClientKey, CookieVerifier,
+    CopiedRange, CreateHow, DirectoryEntry, DirectoryOutcome, ExtendedAttributes, FileData,
+    FileRanges, FoundRange, Handle, Linked, Modified, Namespace, Properties, RangeContent,
+    ReadOutcome, Renamed, Result, SetAttributes, SetXattrHow, SpecialKind, Stability, StagedWrite,
+    Statistics, Store, Time, UsageAdvice, WriteVerifier, Written,
 };
 
 /// One reactor's view of a [`Volume`]. Clones share it.
@@ -154,6 +155,10 @@ impl FileData for PosixStore {
 
 impl FileRanges for PosixStore {
     forward_file_ranges!(view);
+}
+
+impl AccessControl for PosixStore {
+    forward_access_control!(view);
 }
 
 impl ExtendedAttributes for PosixStore {

@@ -58,6 +58,7 @@ macro_rules! permission_tests {
             a_guard_holds_off_late_changes,
             setting_nothing_changes_nothing,
             devices_are_made_by_the_superuser,
+            access_lists_agree_with_modes,
         );
     };
 }

@@ -102,14 +102,28 @@ pub fn create_takes_the_three_ways(store: &impl Store) {
         Err(StoreError::Exists)
     );
     assert_eq!(
-        make(b"file", CreateHow::Exclusive([1; 8])),
+        make(
+            b"file",
+            CreateHow::Exclusive([1; 8], SetAttributes::default())
+        ),
         Err(StoreError::Exists)
     );
-    let (exclusive, _) = make(b"exclusive", CreateHow::Exclusive([1; 8])).unwrap();
-    let (again, _) = make(b"exclusive", CreateHow::Exclusive([1; 8])).unwrap();
+    let (exclusive, _) = make(
+        b"exclusive",
+        CreateHow::Exclusive([1; 8], SetAttributes::default()),
+    )
+    .unwrap();
+    let (again, _) = make(
+        b"exclusive",
+        CreateHow::Exclusive([1; 8], SetAttributes::default()),
+    )
+    .unwrap();
     assert_eq!(again, exclusive);
     assert_eq!(
-        make(b"exclusive", CreateHow::Exclusive([2; 8])),
+        make(
+            b"exclusive",
+            CreateHow::Exclusive([2; 8], SetAttributes::default())
+        ),
         Err(StoreError::Exists)
     );
     make_directory(store, root, b"directory");

@@ -1,8 +1,8 @@
 //! Who may do what.
 
 use millrace_store::{
-    AccessMask, Caller, CreateHow, FileData, Handle, Namespace, SetAttributes, SetTime,
-    SpecialKind, Store, StoreError, Time,
+    AccessControl, AccessList, AccessLists, AccessMask, Caller, CreateHow, FileData, Handle,
+    Namespace, SetAttributes, SetTime, SpecialKind, Store, StoreError, Time,
 };
 
 use crate::common::*;
@@ -341,4 +341,80 @@ pub fn devices_are_made_by_the_superuser(store: &impl Store) {
         Err(StoreError::NotOwner)
     );
     assert_eq!(make(b"pipe", SpecialKind::Fifo), Ok(()));
+}
+
+/// The list of a file of user 10, which lets user 20 read and write and group 30 read.
+fn shared_list() -> AccessList {
+    AccessList {
+        owner: 6,
+        users: vec![(20, 6)],
+        group: 0,
+        groups: vec![(30, 4)],
+        mask: Some(6),
+        other: 0,
+    }
+}
+
+pub fn access_lists_agree_with_modes(store: &impl Store) {
+    if !store.properties().access_lists {
+        millrace_testing::skip!("the file system has no access control lists");
+        return;
+    }
+    let file = create(store, &user(10), store.root(), b"file");
+    let lists = |object| now(store.access_lists(object)).unwrap();
+    let mode = |object| now(store.attributes(object)).unwrap().mode & 0o777;
+    assert_eq!(lists(file).access, AccessList::of_mode(mode(file)));
+    let set = |caller: &Caller, object, access: &AccessList, default: Option<AccessList>| {
+        let lists = AccessLists {
+            access: access.clone(),
+            default,
+        };
+        now(store.set_access_lists(caller, object, &lists)).result
+    };
+    let shared = shared_list();
+    assert_eq!(
+        set(&user(20), file, &shared, None),
+        Err(StoreError::NotOwner)
+    );
+    assert_eq!(set(&user(10), file, &shared, None), Ok(()));
+    assert_eq!((lists(file).access, mode(file)), (shared.clone(), 0o660));
+    let may = |caller: &Caller, wanted| {
+        let found = now(store.access(caller, file, AccessMask(wanted)));
+        found.unwrap().0.0
+    };
+    let both = AccessMask::READ | AccessMask::MODIFY;
+    let group = |gid| Caller { gid, ..user(99) };
+    assert_eq!(may(&user(20), both), both);
+    assert_eq!(may(&group(30), both), AccessMask::READ);
+    assert_eq!(may(&group(31), both), 0);
+    // A change of the mode changes the mask.
+    let masked = SetAttributes {
+        mode: Some(0o640),
+        ..SetAttributes::default()
+    };
+    let done = now(store.set_attributes(&user(10), file, &masked, None));
+    assert_eq!(done.result, Ok(()));
+    assert_eq!(may(&user(20), both), AccessMask::READ);
+    assert_eq!(lists(file).access.mask, Some(4));
+    // One without entries is a mode.
+    let plain = AccessList::of_mode(0o604);
+    assert_eq!(set(&user(10), file, &plain, None), Ok(()));
+    assert_eq!((lists(file).access, mode(file)), (plain.clone(), 0o604));
+    assert_eq!(may(&user(20), both), AccessMask::READ);
+    // Files have no heirs, and directories pass on what is for them.
+    let default = Some(shared.clone());
+    assert_eq!(
+        set(&user(10), file, &plain, default.clone()),
+        Err(StoreError::Invalid)
+    );
+    let directory = make_directory(store, store.root(), b"directory");
+    let all = AccessList::of_mode(0o777);
+    assert_eq!(set(&ROOT, directory, &all, default), Ok(()));
+    let heir = create(store, &user(10), directory, b"heir");
+    let inherited = lists(heir).access;
+    assert_eq!(inherited.users, shared.users);
+    assert_eq!(inherited.groups, shared.groups);
+    assert_eq!(mode(heir), shared.inherited(0o644).mode());
+    assert_eq!(set(&ROOT, directory, &all, None), Ok(()));
+    assert_eq!(lists(directory).default, None);
 }

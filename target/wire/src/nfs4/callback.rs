@@ -6,8 +6,9 @@ use super::types::{HandleBytes, SessionId, StateId, StateOwner};
 use super::{CallbackOffload, OP_ILLEGAL, OperationOutcome};
 use crate::xdr::{Array, xdr_struct};
 
-/// Version of the callback program that a server calls. The client chooses the program's number.
-pub const CALLBACK_VERSION: u32 = 4;
+/// Versions of the callback program that a server may call: that of its description (RFC 5662), which
+/// clients have, and that of RFC 8881 section 18.36.3. The client chooses the program's number.
+pub const CALLBACK_VERSIONS: [u32; 2] = [1, 4];
 
 /// Bits of CB_RECALL_ANY's type mask.
 pub mod recallable {

@@ -88,7 +88,12 @@ fn all() -> Vec<NameChange> {
             create(&store, "file", CreateHow::Unchecked(size(5))).await
         }),
         change!("create exclusively", [".", "new"], |store| {
-            create(&store, "new", CreateHow::Exclusive([7; 8])).await
+            create(
+                &store,
+                "new",
+                CreateHow::Exclusive([7; 8], SetAttributes::default()),
+            )
+            .await
         }),
         change!("make a directory", [".", "new"], |store| {
             let done = store
@@ -281,7 +286,12 @@ fn a_strict_change_that_cannot_be_synced_is_answered_with_an_error() {
 fn an_exclusive_creation_that_comes_again_is_synced_again() {
     let fixture = NameFixture::new(Sync::Strict);
     let again = change!("create exclusively", [".", "new"], |store| {
-        create(&store, "new", CreateHow::Exclusive([7; 8])).await
+        create(
+            &store,
+            "new",
+            CreateHow::Exclusive([7; 8], SetAttributes::default()),
+        )
+        .await
     });
     // The first was made and not synced, as if the server had ended before the sync.
     fixture.recording.fail(fixture.id("."), true);
@@ -305,7 +315,12 @@ fn an_exclusive_creation_that_comes_again_is_synced_again() {
 fn an_exclusive_creation_has_its_verifier_before_its_name() {
     let fixture = NameFixture::new(Sync::Strict);
     let change = change!("create exclusively", [".", "new"], |store| {
-        create(&store, "new", CreateHow::Exclusive([7; 8])).await
+        create(
+            &store,
+            "new",
+            CreateHow::Exclusive([7; 8], SetAttributes::default()),
+        )
+        .await
     });
     let (outcome, _) = fixture.machine.wait(&fixture.begin(&change));
     assert_eq!(outcome, Ok(()));

@@ -52,14 +52,17 @@ pub(super) fn file(
         CreateHow::Unchecked(set) | CreateHow::Guarded(set) => {
             (*set, set.mode.unwrap_or(FILE_MODE))
         }
-        CreateHow::Exclusive(verifier) => (verifier_times(*verifier), EXCLUSIVE_MODE),
+        CreateHow::Exclusive(verifier, set) => (
+            verifier_times(*verifier, set),
+            set.mode.unwrap_or(EXCLUSIVE_MODE),
+        ),
     };
     // Applied to new files only, so that an existing one is not refused for it.
     let allowed = authorize(context, parent, &set);
     for _ in 0..ATTEMPTS {
         let made = match allowed {
             Ok(()) => context.act(|| {
-                if matches!(how, CreateHow::Exclusive(_)) {
+                if matches!(how, CreateHow::Exclusive(..)) {
                     match named_last(place, &name, mode, &set) {
                         Err(error) if has_no_unnamed(error) => {}
                         made => return made.map(|file| (Ok(()), file)),
@@ -99,8 +102,15 @@ fn named_last(
     set: &SetAttributes,
 ) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
-    let file = openat(&place.path, c".", flags, Mode::from_raw_mode(mode))?;
-    steps::times(file.as_fd(), set.accessed, set.modified)?;
+    let file = openat(
+        &place.path,
+        c".",
+        flags,
+        Mode::from_raw_mode(mode & MODE_BITS),
+    )?;
+    // It has no name that another program could have put another object under.
+    let found = statat(&file, c"", AtFlags::EMPTY_PATH)?;
+    complete(&file, &found, Kind::File, mode & MODE_BITS, set)?;
     calls::link(file.as_fd(), &place.path, name)?;
     Ok(file)
 }
@@ -230,6 +240,20 @@ fn finish(object: &OwnedFd, kind: Kind, mode: u32, set: &SetAttributes) -> rusti
     if !is_new(kind, &found) {
         return Err(Errno::STALE);
     }
+    complete(object, &found, kind, mode, set)
+}
+
+/// Gives a new object what was not given with its creation.
+fn complete(
+    object: &OwnedFd,
+    found: &Stat,
+    kind: Kind,
+    mode: u32,
+    set: &SetAttributes,
+) -> rustix::io::Result<()> {
+    let chosen = |time| matches!(time, SetTime::To(_));
+    let times = chosen(set.accessed) || chosen(set.modified);
+    let owned = set.uid.is_some() || set.gid.is_some();
     if owned || mode & SPECIAL_BITS != 0 {
         let uid = set.uid.filter(|uid| *uid != found.st_uid);
         let gid = set.gid.filter(|gid| *gid != found.st_gid);
@@ -301,11 +325,13 @@ fn existing(context: &JobContext, place: &OpenObject, name: &CStr, how: &CreateH
         }
         CreateHow::Unchecked(_) => Ok(Changed::nothing(found)),
         // The creation is repeated. The earlier server may have ended before the sync.
-        CreateHow::Exclusive(verifier) if carries(&found.attributes, *verifier) => Ok(Changed {
-            object: Some(found.path.try_clone().map_err(no_descriptor)?),
-            ..Changed::place(found)
-        }),
-        CreateHow::Guarded(_) | CreateHow::Exclusive(_) => Err(StoreError::Exists),
+        CreateHow::Exclusive(verifier, set) if carries(&found.attributes, *verifier, set) => {
+            Ok(Changed {
+                object: Some(found.path.try_clone().map_err(no_descriptor)?),
+                ..Changed::place(found)
+            })
+        }
+        CreateHow::Guarded(_) | CreateHow::Exclusive(..) => Err(StoreError::Exists),
     }
 }
 
@@ -365,7 +391,7 @@ fn verifier_seconds(verifier: [u8; 8]) -> [u64; 2] {
     [[a, b, c, d], [e, f, g, h]].map(|half| u64::from(u32::from_be_bytes(half) & 0x7fff_ffff))
 }
 
-fn verifier_times(verifier: [u8; 8]) -> SetAttributes {
+fn verifier_times(verifier: [u8; 8], set: &SetAttributes) -> SetAttributes {
     let [accessed, modified] = verifier_seconds(verifier).map(|seconds| {
         SetTime::To(Time {
             seconds,
@@ -375,13 +401,13 @@ fn verifier_times(verifier: [u8; 8]) -> SetAttributes {
     SetAttributes {
         accessed,
         modified,
-        ..SetAttributes::default()
+        ..*set
     }
 }
 
 /// Whether a file is as an exclusive creation with this verifier left it.
-fn carries(found: &Attributes, verifier: [u8; 8]) -> bool {
-    found.size == 0
+fn carries(found: &Attributes, verifier: [u8; 8], set: &SetAttributes) -> bool {
+    found.size == set.size.unwrap_or(0)
         && [found.accessed.seconds, found.modified.seconds] == verifier_seconds(verifier)
 }
 

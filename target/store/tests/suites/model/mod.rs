@@ -312,7 +312,7 @@ impl<S: Store> Model<S> {
                 let (directory, name) = (directory % count, NAMES[name]);
                 let how = match way {
                     0 => CreateHow::Guarded(mode(0o600)),
-                    1 => CreateHow::Exclusive([5; 8]),
+                    1 => CreateHow::Exclusive([5; 8], SetAttributes::default()),
                     2 => CreateHow::Unchecked(mode(0o600)),
                     _ => CreateHow::Unchecked(SetAttributes {
                         size: Some(3),
