@@ -1,6 +1,6 @@
 //! Segments, chunks and lists of chunks (RFC 8166 section 4.3), as views of checked bytes.
 
-use crate::xdr::{Taken, xdr_struct};
+use crate::xdr::{Decoder, Taken, xdr_struct};
 
 /// Bytes of a segment.
 pub const SEGMENT_LENGTH: usize = 16;
@@ -44,8 +44,8 @@ fn word(bytes: &[u8], at: usize) -> u32 {
 
 #[inline]
 fn segment(bytes: &[u8]) -> Segment {
-    let words: Option<&[[u8; 4]; 4]> = bytes.as_chunks().0.first_chunk();
-    let [handle, length, high, low] = words.map_or([0; 4], |words| words.map(u32::from_be_bytes));
+    let words = Decoder::new(bytes).words();
+    let [handle, length, high, low] = words.unwrap_or_default();
     Segment {
         handle,
         length,

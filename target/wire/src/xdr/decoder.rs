@@ -200,7 +200,14 @@ impl<'a> Decoder<'a> {
         let (words, _) = self.front.as_chunks();
         let words: &[[u8; 4]; N] = words.first_chunk().ok_or(Error::Truncated)?;
         self.front = self.front.get(4 * N..).unwrap_or_default();
-        Ok(words.map(u32::from_be_bytes))
+        // `map` is not always compiled in line.
+        let mut values = [0; N];
+        let mut at = 0;
+        while at < N {
+            values[at] = u32::from_be_bytes(words[at]);
+            at += 1;
+        }
+        Ok(values)
     }
 
     /// A boolean: 0 or 1 and nothing else (RFC 4506 section 4.4).

@@ -127,8 +127,13 @@ impl<'b> Encoder<'b> {
     #[inline]
     pub fn words<const N: usize>(&mut self, values: [u32; N]) -> Result<()> {
         let (words, _) = self.room(4 * N)?.as_chunks_mut();
-        if let Some(words) = words.first_chunk_mut() {
-            *words = values.map(u32::to_be_bytes);
+        if let Some(words) = words.first_chunk_mut::<N>() {
+            // `map` is not always compiled in line.
+            let mut at = 0;
+            while at < N {
+                words[at] = values[at].to_be_bytes();
+                at += 1;
+            }
         }
         Ok(())
     }
