@@ -92,7 +92,7 @@ impl<S: Serve, F: Future<Output = ()>> Responder<S, F> {
                 .borrow_mut()
                 .poll(now, &mut events);
             for event in events.drain(..) {
-                // Calls come first and are matched here: an event is expensive to move.
+                // Calls and completions are matched here: an event is expensive to move.
                 match event {
                     Event::Received {
                         queue_pair,
@@ -100,6 +100,12 @@ impl<S: Serve, F: Future<Output = ()>> Responder<S, F> {
                         length,
                         ..
                     } => self.received(index, queue_pair, buffer, length as usize, now),
+                    Event::Completed {
+                        queue_pair,
+                        token,
+                        result,
+                        ..
+                    } => self.completed(index, queue_pair, token, result),
                     Event::Incoming(arrived) => incoming(self.fabrics[index].id, arrived),
                     event => self.event(index, event, now),
                 }
@@ -202,26 +208,27 @@ impl<S: Serve, F: Future<Output = ()>> Responder<S, F> {
         });
     }
 
+    fn completed(
+        &mut self,
+        fabric: usize,
+        queue_pair: QueuePairId,
+        token: u64,
+        result: Result<(), WorkError>,
+    ) {
+        let unwanted = self.shared.completions.complete(token, result);
+        // The completion of a reply has no waiter. The call is needed if its chunks could not be
+        // written.
+        if let Err(Err(WorkError::RemoteAccess)) = unwanted
+            && let Some(xid) = answer::call_of(token)
+            && let Some(connection) = self.fabrics[fabric].connection(queue_pair)
+        {
+            let client = connection.peer().address;
+            self.shared.remote_access_failures.remember(client, xid);
+        }
+    }
+
     fn event(&mut self, fabric: usize, event: Event, now: Instant) {
         match event {
-            Event::Completed {
-                queue_pair,
-                token,
-                result,
-                local,
-            } => {
-                drop(local);
-                let unwanted = self.shared.completions.complete(token, result);
-                // The completion of a reply has no waiter. The call is needed if its chunks could
-                // not be written.
-                if let Err(Err(WorkError::RemoteAccess)) = unwanted
-                    && let Some(xid) = answer::call_of(token)
-                    && let Some(connection) = self.fabrics[fabric].connection(queue_pair)
-                {
-                    let client = connection.peer().address;
-                    self.shared.remote_access_failures.remember(client, xid);
-                }
-            }
             Event::ConnectRequest {
                 queue_pair,
                 peer,
@@ -316,8 +323,11 @@ impl<S: Serve, F: Future<Output = ()>> Responder<S, F> {
                     compat.revoked(&self.shared, connection, key);
                 }
             }
-            // Receives and arrivals were handled above. A responder never connects.
-            Event::Received { .. } | Event::Incoming(_) | Event::Rejected { .. } => {}
+            // The first three were handled before. A responder never connects.
+            Event::Received { .. }
+            | Event::Completed { .. }
+            | Event::Incoming(_)
+            | Event::Rejected { .. } => {}
         }
     }
 

@@ -131,7 +131,7 @@ thread_local! {
 }
 
 /// The last bit of each block of a word.
-const BLOCK_TOPS: u64 = u64::MAX / BLOCK_MASK << (PAGES_PER_BLOCK - 1);
+const BLOCK_TOPS: u64 = (u64::MAX / BLOCK_MASK) << (PAGES_PER_BLOCK - 1);
 
 /// The last bit of each block that has no bits.
 const fn empty_blocks(word: u64) -> u64 {
