@@ -12,7 +12,7 @@ use super::answer::{self, Prepared, ReplyLayout};
 use super::counters::count;
 use super::request::drop_message;
 use super::shortage::refusal as no_room;
-use super::{Arrived, ResponderShared, compat};
+use super::{Arrived, ResponderShared};
 use crate::call::{Answer, Call, Reply, ReplyParts, Serve, Shortage};
 
 /// Serves a received call. Returns it if it may have to wait for something: it has had no effect
@@ -35,7 +35,8 @@ pub fn serve_at_once<S: Serve>(shared: &ResponderShared<S>, received: Arrived) -
     else {
         return Some(received);
     };
-    if !lists.reads.is_empty() || !matches!(rpc::peek(message), Ok((_, MessageType::Call))) {
+    let is_call = matches!(rpc::peek(message), Ok((_, MessageType::Call)));
+    if !is_call || !lists.reads.is_empty() || !shared.programs.is_immediate(message) {
         return Some(received);
     }
     // As in a task: what is taken is charged to the client, and a panic loses no receive.
@@ -137,10 +138,7 @@ fn serve<S: Serve>(
         bulk: &[],
         padding: Padding::default(),
     };
-    let (answer, follow_up) = match compat::serve(connection, header.version, &call, &mut reply) {
-        Some((answer, follow_up)) => (Some(answer), follow_up),
-        None => (shared.programs.serve_at_once(call, &mut reply), None),
-    };
+    let answer = shared.programs.serve_at_once(call, &mut reply);
     let moved = reply.account;
     let mut parts = reply.into_parts();
     let shortage = match answer {
@@ -148,8 +146,7 @@ fn serve<S: Serve>(
             if lists.is_empty()
                 && parts.bulk.is_empty()
                 && parts.message.end <= send
-                && header.invalidate == 0
-                && follow_up.is_none() =>
+                && header.invalidate == 0 =>
         {
             connection.usage().moved(moved.read, moved.written);
             shared.recycle_slices(parts.slices);
@@ -165,10 +162,8 @@ fn serve<S: Serve>(
                     if !layout.is_flat || answer::flatten_at_once(shared, &mut parts, layout) =>
                 {
                     connection.usage().moved(moved.read, moved.written);
-                    return Some(AnswerAtOnce::Prepared(Prepared {
-                        follow_up,
-                        ..layout.prepare(shared, parts, header, lists, connection)
-                    }));
+                    let prepared = layout.prepare(shared, parts, header, lists, connection);
+                    return Some(AnswerAtOnce::Prepared(prepared));
                 }
                 // Memory is short. Only calls that read have so many slices: they may be repeated.
                 Some(_) => {

@@ -420,6 +420,12 @@ pub trait Serve: Clone + 'static {
         None
     }
 
+    /// Whether a call message may be served at once. Others need not be tried.
+    fn is_immediate(&self, message: &[u8]) -> bool {
+        let procedure = self.procedure(message);
+        procedure.is_some_and(|procedure| procedure.immediate)
+    }
+
     /// The program table's entry for the procedure of a call message, read from the words at fixed
     /// offsets; `None` if the table has no such procedure.
     fn procedure(&self, _message: &[u8]) -> Option<&'static ProcedureInfo> {

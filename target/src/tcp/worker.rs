@@ -117,6 +117,9 @@ async fn serve<S: Serve>(shared: &TcpShared<S>, request: &TcpCall) -> ServedCall
 
 /// Serves a call, or returns it, without effect, if it may have to wait for something.
 pub(super) fn serve_at_once<S: Serve>(shared: &TcpShared<S>, request: TcpCall) -> Option<TcpCall> {
+    if !shared.service.is_immediate(request.call().message) {
+        return Some(request);
+    }
     let account = request.connection().memory();
     let charging = shared.flow.charging(account);
     let Some(buffer) = shared.pool.try_obtain(Class::Control) else {

@@ -152,6 +152,10 @@ impl Serve for Script {
         Some(plan.answer)
     }
 
+    fn is_immediate(&self, message: &[u8]) -> bool {
+        self.procedure(message).is_some()
+    }
+
     fn procedure(&self, message: &[u8]) -> Option<&'static ProcedureInfo> {
         nfs3::INFO.procedure(called(message)?)
     }
