@@ -115,7 +115,10 @@ free_ports() {
     python3 -c '
 import socket, sys
 sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(int(sys.argv[1]))]
-print(*(one.getsockname()[1] for one in sockets))' "$1"
+ports = [one.getsockname()[1] for one in sockets]
+for one in sockets:  # Before the reader goes on.
+    one.close()
+print(*ports)' "$1"
 }
 
 # with_ports RDMA RPC ADMIN FILE: prints a configuration with these ports instead of the usual ones,
