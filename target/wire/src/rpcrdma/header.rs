@@ -240,7 +240,7 @@ pub struct Outgoing {
 }
 
 /// Appends the header of a message with or without an RPC message behind it: the chunks are
-/// [`CallChunks`] or [`ReplyChunks`](super::ReplyChunks).
+/// [`CallChunks`](super::CallChunks) or [`ReplyChunks`](super::ReplyChunks).
 ///
 /// # Errors
 /// The buffer is too small; or as encoding the chunks.
