@@ -220,29 +220,33 @@ class Guest:
 
     def expect(self, event, limit):
         """Waits for this event and fails on any other."""
-        message = self.receive(limit)
+        return self._expected(event, self.receive(limit))
+
+    def _expected(self, event, message):
         if not message or message["event"] != event:
             detail = message.get("detail", message) if message else "the guest ended"
             raise GuestError(f"expected `{event}`: {detail}\n{self.tail()}")
         return message
 
-    def boot(self):
-        """Starts the machine and waits until its program is ready.
+    def begin(self):
+        """Starts the machine; returns the first message of its program, or None if it ended before.
 
         The emulator patches the guest's code while another processor runs it, so that a kernel
         panics now and then while it boots: it is started once more then."""
         self.start()
-        try:
-            return self.expect("done", BOOT_LIMIT)
-        except GuestError:
-            if "Kernel panic" not in self.tail():
-                raise
-        print("note: the guest's kernel panicked while it booted: it is started once more",
-              file=sys.stderr, flush=True)
-        self.stop()
-        self._received = b""
-        self.start()
-        return self.expect("done", BOOT_LIMIT)
+        message = self.receive(BOOT_LIMIT)
+        if message is None and "Kernel panic" in self.tail():
+            print("note: the guest's kernel panicked while it booted: it is started once more",
+                  file=sys.stderr, flush=True)
+            self.stop()
+            self._received = b""
+            self.start()
+            message = self.receive(BOOT_LIMIT)
+        return message
+
+    def boot(self):
+        """Starts the machine and waits until its program is ready."""
+        return self._expected("done", self.begin())
 
     def do(self, order):
         """Has the program in the guest do something and waits for the end of it."""
