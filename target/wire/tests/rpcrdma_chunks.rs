@@ -421,6 +421,36 @@ fn rr1_chunk_34_limits_are_exact() {
         writes: &[sixteen, sixteen],
         ..full
     });
+    // A single segment is no exception.
+    let single = CallChunks {
+        writes: &[&segments[..1]],
+        ..CallChunks::default()
+    };
+    let bytes = call(Kind::Message, &single);
+    let most = Rules {
+        segments_per_chunk: 1,
+        ..rules
+    };
+    assert!(Header::parse(&bytes, &most).is_ok());
+    for none in [
+        Rules {
+            write_chunks: 0,
+            ..rules
+        },
+        Rules {
+            segments_per_chunk: 0,
+            ..rules
+        },
+    ] {
+        let fault = Header::parse(&bytes, &none).unwrap_err();
+        assert!(matches!(
+            fault,
+            Fault::Refuse {
+                refusal: Refusal::Header(Reason::TooMany),
+                ..
+            }
+        ));
+    }
     let seventeen: Vec<_> = (0..17).map(|_| read(40, 1, 1, 0)).collect();
     too_many(CallChunks {
         reads: &seventeen,

@@ -1,8 +1,8 @@
 //! Headers of any version, parsed and checked.
 
 use super::{
-    ErrorBody, FIRST_WORDS, Fault, FirstWords, Lists, RDMA_ERROR, Reason, Refusal, Rules, Version,
-    version1, version2,
+    ErrorBody, FIRST_WORDS, Fault, FirstWords, Lists, RDMA_ERROR, Reason, Refusal, Rules, Segment,
+    Version, version1, version2,
 };
 use crate::rpc::{self, MessageType};
 use crate::xdr::{Encode, Encoder, Padding, Result};
@@ -295,4 +295,27 @@ pub fn encode_plain_header(
         // No key to invalidate.
         Version::Two => out.words([direction.number(), 0, 0, 0, 0]),
     }
+}
+
+/// Appends the header of a reply whose only chunk is one segment with a result, and whose RPC message
+/// follows. `segment` is that of the call ([`Lists::only_result`](super::Lists::only_result)), with the
+/// bytes that were written for its length.
+///
+/// # Errors
+/// The buffer is too small.
+#[inline]
+pub fn encode_result_header(
+    out: &mut Encoder<'_>,
+    version: Version,
+    xid: u32,
+    credits: u32,
+    segment: Segment,
+) -> Result<()> {
+    encode_words(out, xid, version, credits, version1::Kind::Message.number())?;
+    if version == Version::Two {
+        // No key to invalidate.
+        out.words([MessageType::Reply.number(), 0])?;
+    }
+    let (high, low) = ((segment.offset >> 32) as u32, segment.offset as u32);
+    out.words([0, 1, 1, segment.handle, segment.length, high, low, 0, 0])
 }

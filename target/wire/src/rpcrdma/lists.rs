@@ -94,6 +94,17 @@ impl<'a> Lists<'a> {
         self.reads.is_empty() && self.writes.is_empty() && self.reply.is_none()
     }
 
+    /// The segment of lists that have no other, if that is for a result: as in most calls that read.
+    #[must_use]
+    #[inline]
+    pub fn only_result(&self) -> Option<Segment> {
+        let is_one = self.writes.bytes.len() == WRITE_ENTRY_LENGTH + SEGMENT_LENGTH;
+        if !is_one || !self.reads.is_empty() || self.reply.is_some() {
+            return None;
+        }
+        self.writes.iter().next()?.iter().next()
+    }
+
     /// Bytes of the lists in a reply that returns these.
     #[must_use]
     pub fn reply_length(&self) -> usize {
@@ -112,7 +123,33 @@ impl<'a> Lists<'a> {
             *input = ahead;
             return Ok(Self::default());
         }
+        if let Some(lists) = Self::parse_only_result(input, rules) {
+            return Ok(lists);
+        }
         Self::parse_any(input, rules)
+    }
+
+    /// The same of lists with one segment, for a result ([`Lists::only_result`]); `None` if they are
+    /// others, or not to be accepted.
+    #[inline]
+    fn parse_only_result(input: &mut Decoder<'a>, rules: &Rules) -> Option<Self> {
+        let mut ahead = *input;
+        let Ok([0, 1, 1, _, length, high, low, 0, 0]) = ahead.words() else {
+            return None;
+        };
+        (u64::from(high) << 32 | u64::from(low)).checked_add(u64::from(length))?;
+        if rules.write_chunks == 0 || rules.segments_per_chunk == 0 {
+            return None;
+        }
+        // Behind the word for no reads.
+        let entry = 4..4 + WRITE_ENTRY_LENGTH + SEGMENT_LENGTH;
+        let bytes = input.rest().get(entry)?;
+        *input = ahead;
+        let writes = WriteList { bytes, count: 1 };
+        Some(Self {
+            writes,
+            ..Self::default()
+        })
     }
 
     fn parse_any(input: &mut Decoder<'a>, rules: &Rules) -> Result<Self, Reason> {
