@@ -7,7 +7,7 @@ use millrace_mempool::{Buffer, Class, Slice};
 use millrace_reactor::fabric::Key;
 use millrace_wire::rpc::{self, MessageType};
 use millrace_wire::rpcrdma::{
-    Body, Header, Lists, Segment, Version, encode_plain_header, encode_result_header,
+    Body, Header, Lists, Segment, Version, encode_plain_header, encode_result_header, has_reads,
 };
 use millrace_wire::xdr::{Encoder, Padding};
 
@@ -27,8 +27,12 @@ pub fn serve_at_once<S: Serve>(shared: &ResponderShared<S>, received: Arrived) -
     if !connection.answers_at_once() || !shared.remote_access_failures.is_empty() {
         return Some(received);
     }
-    let rules = &connection.terms().rules;
-    let parsed = Header::parse_call(&received.receive[..received.length], rules);
+    // Arguments that have to be fetched are waited for.
+    let message = &received.receive[..received.length];
+    if has_reads(message) {
+        return Some(received);
+    }
+    let parsed = Header::parse_call(message, &connection.terms().rules);
     let Ok(header) = &parsed else {
         return Some(received);
     };

@@ -422,34 +422,27 @@ fn rr1_chunk_34_limits_are_exact() {
         ..full
     });
     // A single segment is no exception.
-    let single = CallChunks {
-        writes: &[&segments[..1]],
-        ..CallChunks::default()
-    };
-    let bytes = call(Kind::Message, &single);
-    let most = Rules {
-        segments_per_chunk: 1,
-        ..rules
-    };
-    assert!(Header::parse(&bytes, &most).is_ok());
-    for none in [
-        Rules {
-            write_chunks: 0,
-            ..rules
-        },
-        Rules {
-            segments_per_chunk: 0,
-            ..rules
-        },
-    ] {
-        let fault = Header::parse(&bytes, &none).unwrap_err();
-        assert!(matches!(
-            fault,
-            Fault::Refuse {
-                refusal: Refusal::Header(Reason::TooMany),
-                ..
-            }
-        ));
+    let (argument, result) = ([read(40, 1, 1, 0)], &[&segments[..1]][..]);
+    for (reads, writes) in [(&argument[..], &[][..]), (&[][..], result)] {
+        let reply = None;
+        let bytes = call(
+            Kind::Message,
+            &CallChunks {
+                reads,
+                writes,
+                reply,
+            },
+        );
+        let limited = |segments_per_chunk, chunks| {
+            let rules = Rules {
+                segments_per_chunk,
+                read_chunks: chunks,
+                write_chunks: chunks,
+                ..rules
+            };
+            Header::parse(&bytes, &rules).is_ok()
+        };
+        assert!(limited(1, 1) && !limited(0, 1) && !limited(1, 0));
     }
     let seventeen: Vec<_> = (0..17).map(|_| read(40, 1, 1, 0)).collect();
     too_many(CallChunks {

@@ -264,6 +264,17 @@ pub fn encode_header(out: &mut Encoder<'_>, header: &Outgoing, chunks: &impl Enc
     chunks.encode(out)
 }
 
+/// Whether an inline message has a read list, by the word where that begins. Nothing else is checked.
+#[must_use]
+#[inline]
+pub fn has_reads(message: &[u8]) -> bool {
+    let version = FirstWords::read(message).and_then(|words| Version::from_number(words.version));
+    version.is_some_and(|version| {
+        let lists = message.get(version.before_lists()..);
+        lists.and_then(<[u8]>::first_chunk) == Some(&1_u32.to_be_bytes())
+    })
+}
+
 /// Appends the first words of a message.
 #[inline]
 pub(super) fn encode_words(

@@ -123,33 +123,50 @@ impl<'a> Lists<'a> {
             *input = ahead;
             return Ok(Self::default());
         }
-        if let Some(lists) = Self::parse_only_result(input, rules) {
-            return Ok(lists);
+        match Self::parse_one_segment(input, rules) {
+            Some(lists) => Ok(lists),
+            None => Self::parse_any(input, rules),
         }
-        Self::parse_any(input, rules)
     }
 
-    /// The same of lists with one segment, for a result ([`Lists::only_result`]); `None` if they are
-    /// others, or not to be accepted.
+    /// The same of lists with one segment, for an argument or a result; `None` if they are others,
+    /// or not to be accepted.
     #[inline]
-    fn parse_only_result(input: &mut Decoder<'a>, rules: &Rules) -> Option<Self> {
+    fn parse_one_segment(input: &mut Decoder<'a>, rules: &Rules) -> Option<Self> {
         let mut ahead = *input;
-        let Ok([0, 1, 1, _, length, high, low, 0, 0]) = ahead.words() else {
-            return None;
+        let words: [u32; 9] = ahead.words().ok()?;
+        let (is_argument, [length, high, low]) = match words {
+            [1, position, _, length, high, low, 0, 0, 0] if position.is_multiple_of(4) => {
+                (true, [length, high, low])
+            }
+            [0, 1, 1, _, length, high, low, 0, 0] => (false, [length, high, low]),
+            _ => return None,
         };
         (u64::from(high) << 32 | u64::from(low)).checked_add(u64::from(length))?;
-        if rules.write_chunks == 0 || rules.segments_per_chunk == 0 {
+        let most = match is_argument {
+            true if u64::from(length) > rules.read_bytes => 0,
+            true => rules.read_chunks,
+            false => rules.write_chunks,
+        };
+        if most == 0 || rules.segments_per_chunk == 0 {
             return None;
         }
-        // Behind the word for no reads.
-        let entry = 4..4 + WRITE_ENTRY_LENGTH + SEGMENT_LENGTH;
-        let bytes = input.rest().get(entry)?;
+        let mut lists = Self::default();
+        if is_argument {
+            lists.reads = ReadList {
+                bytes: input.rest().get(..READ_ENTRY_LENGTH)?,
+                is_one_chunk: true,
+            };
+        } else {
+            // Behind the word for no reads.
+            let entry = 4..4 + WRITE_ENTRY_LENGTH + SEGMENT_LENGTH;
+            lists.writes = WriteList {
+                bytes: input.rest().get(entry)?,
+                count: 1,
+            };
+        }
         *input = ahead;
-        let writes = WriteList { bytes, count: 1 };
-        Some(Self {
-            writes,
-            ..Self::default()
-        })
+        Some(lists)
     }
 
     fn parse_any(input: &mut Decoder<'a>, rules: &Rules) -> Result<Self, Reason> {

@@ -28,6 +28,7 @@ pub use fault::{ERROR_MAX, ErrorBody, Fault, Refusal, encode_error};
 use header::encode_words;
 pub use header::{
     Body, Header, Optional, Outgoing, encode_header, encode_plain_header, encode_result_header,
+    has_reads,
 };
 pub use lists::{Lists, Reason, Rules};
 pub use segment::{
