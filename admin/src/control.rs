@@ -1,12 +1,13 @@
 //! The interface of the service for the management plane.
 
 use std::io;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::config::{Config, ConfigProblem};
 use crate::status::{
-    CaptureBounds, ClientStatus, ConnectionStatus, DrainOrder, DrainStatus, ExportStatus,
+    Ban, CaptureBounds, ClientStatus, ConnectionStatus, DrainOrder, DrainStatus, ExportStatus,
     GraceStatus, Health, ListPage, ListenerStatus, Nfs4Client, Nfs4Clients, Nfs4State,
     Nfs4StateFilter, Nfs4States, OperationStatus, PoolStatus, ReactorOutcome, ReactorStatus,
     Readiness,
@@ -63,6 +64,19 @@ pub trait Control: Send + Sync + 'static {
     ///
     /// A reactor did not answer.
     fn evict(&self, connection: u64) -> Result<bool, ControlError>;
+
+    /// Refuses connections of an address for a time. Those that it has stay.
+    ///
+    /// # Errors
+    ///
+    /// Too many addresses are banned.
+    fn ban(&self, address: IpAddr, time: Duration) -> Result<(), ControlError>;
+
+    /// Lifts the ban of an address. False if there is none. Must not wait for a reactor.
+    fn lift_ban(&self, address: IpAddr) -> bool;
+
+    /// The banned addresses, by address. Must not wait for a reactor.
+    fn bans(&self) -> Vec<Ban>;
 
     /// The current reactors.
     ///

@@ -474,6 +474,30 @@ pub struct Evicted {
     pub connections: u64,
 }
 
+/// The body of `/api/v1/bans`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Bans {
+    /// By address.
+    pub bans: Vec<Ban>,
+}
+
+/// An address that may not connect.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Ban {
+    /// The address.
+    pub address: String,
+    /// Seconds until it may connect again, rounded up.
+    pub seconds: u64,
+}
+
+/// A request to ban a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct BanOrder {
+    /// Seconds until it may connect again: at least 1, at most 30 days.
+    pub seconds: u64,
+}
+
 /// The body of `/api/v1/listeners`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Listeners {

@@ -336,6 +336,33 @@ fn clients_are_shown_limited_and_evicted() {
 }
 
 #[test]
+fn clients_are_banned_for_a_time() {
+    let bench = Bench::new();
+    has(&bench.says(&["clients", "bans"]), &["no address is banned"]);
+    let ban = ["clients", "ban", "192.0.2.1", "--for", "2h"];
+    let text = bench.says(&ban);
+    assert_eq!(text, "banned 192.0.2.1 for 7200s; closed 1 connection\n");
+    assert!(bench.service.connections.lock().unwrap().is_empty());
+    // One that is not connected.
+    let text = bench.says(&["clients", "ban", "2001:db8::1"]);
+    assert_eq!(text, "banned 2001:db8::1 for 600s; closed 0 connections\n");
+    has(
+        &bench.says(&["clients", "bans"]),
+        &["192.0.2.1", "7200s", "2001:db8::1", "600s"],
+    );
+    for time in ["0s", "721h", "10"] {
+        bench.ends(
+            if time == "10" { 2 } else { 1 },
+            &["clients", "ban", "192.0.2.1", "--for", time],
+        );
+    }
+    let text = bench.says(&["clients", "unban", "192.0.2.1"]);
+    assert_eq!(text, "192.0.2.1 may connect again\n");
+    let (_, complaint) = bench.ends(1, &["clients", "unban", "192.0.2.1"]);
+    has(&complaint, &["404", "not banned"]);
+}
+
+#[test]
 fn the_log_is_told_what_to_say() {
     let bench = Bench::new();
     assert_eq!(bench.says(&["log"]), "info\n");

@@ -44,7 +44,7 @@ pub async fn show(
 
 /// Closes all connections of a client.
 ///
-/// The client may connect again at once.
+/// The client may connect again at once; see `/api/v1/clients/{address}/ban`.
 #[utoipa::path(
     delete, path = "/api/v1/clients/{address}", tag = "clients", operation_id = "evict_client",
     params(("address" = inline(AddressText), Path, description = "The client's address.")),
@@ -68,7 +68,10 @@ pub async fn evict(
 }
 
 /// Closes the current connections of a client; `None` if it has none.
-fn evict_all(control: &dyn Control, address: IpAddr) -> Result<Option<u64>, ControlError> {
+pub(super) fn evict_all(
+    control: &dyn Control,
+    address: IpAddr,
+) -> Result<Option<u64>, ControlError> {
     let connections = control.connections()?;
     let own = connections.iter().filter(|one| is_peer(&one.peer, address));
     let mut found = None;

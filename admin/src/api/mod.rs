@@ -21,6 +21,7 @@
 
 mod ask;
 mod auth;
+mod bans;
 mod body;
 mod capture;
 mod change_request;

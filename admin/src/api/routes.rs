@@ -14,8 +14,8 @@ use super::origin;
 use super::problem::problem;
 use super::upload::received;
 use super::{
-    capture, client_limits, clients, config, connections, document, drain, health, listeners, log,
-    nfs4, status,
+    bans, capture, client_limits, clients, config, connections, document, drain, health, listeners,
+    log, nfs4, status,
 };
 use crate::config::ReadToken;
 use crate::dashboard;
@@ -39,6 +39,8 @@ pub fn table() -> OpenApiRouter<AdminState> {
         .routes(routes!(clients::list))
         .routes(routes!(clients::show, clients::evict))
         .routes(routes!(client_limits::put, client_limits::delete))
+        .routes(routes!(bans::list))
+        .routes(routes!(bans::ban, bans::lift))
         .routes(routes!(connections::list))
         .routes(routes!(connections::show, connections::evict))
         .routes(routes!(capture::capture))

@@ -30,7 +30,7 @@ pub struct SocketText;
 pub struct TagsText;
 
 /// A number of bytes, with or without a unit.
-const SIZE: &str = r"^\s*[0-9]+\s*(KiB|MiB|GiB)?\s*$";
+const SIZE: &str = r"^\s*[0-9]+\s*(KiB|MiB|GiB|TiB)?\s*$";
 
 fn text(pattern: &str, description: &str, example: &str) -> ObjectBuilder {
     ObjectBuilder::new()
@@ -68,7 +68,11 @@ schema!(
     ByteSize,
     "ByteSize",
     OneOfBuilder::new()
-        .item(text(SIZE, "With KiB, MiB or GiB, or without.", "256MiB"))
+        .item(text(
+            SIZE,
+            "With KiB, MiB, GiB or TiB, or without.",
+            "256MiB"
+        ))
         .item(whole("As it is."))
         .description(Some("A number of bytes; answers have it as text."))
 );
@@ -76,7 +80,7 @@ schema!(
     Bandwidth,
     "Bandwidth",
     text(
-        r"^\s*[0-9]+\s*(KiB|MiB|GiB)?\s*/s$",
+        r"^\s*[0-9]+\s*(KiB|MiB|GiB|TiB)?\s*/s$",
         "Bytes per second.",
         "2GiB/s"
     )
@@ -130,7 +134,7 @@ schema!(
     DurationText,
     "Duration",
     text(
-        r"^\s*[0-9]+\s*(us|ms|s)\s*$",
+        r"^\s*[0-9]+\s*(us|ms|s|m|h)\s*$",
         "A time with its unit.",
         "100us"
     )

@@ -9,8 +9,9 @@ use super::scalar::text_scalar;
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
+const TIB: u64 = 1 << 40;
 
-/// A number of bytes, written `4096`, `4KiB`, `256MiB` or `1GiB`.
+/// A number of bytes, written `4096`, `4KiB`, `256MiB`, `1GiB` or `2TiB`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ByteSize(pub u64);
 
@@ -22,13 +23,15 @@ pub struct Bandwidth(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseUnitError {
     /// Not a size.
-    #[error("expected a size: a whole number of bytes or one with KiB, MiB or GiB, such as 256MiB")]
+    #[error(
+        "expected a size: a whole number of bytes or one with KiB, MiB, GiB or TiB, such as 256MiB"
+    )]
     Size,
     /// Not a bandwidth.
     #[error("expected a bandwidth: a size per second, such as 2GiB/s")]
     Bandwidth,
     /// Not a duration.
-    #[error("expected a duration: a whole number with us, ms or s, such as 100us")]
+    #[error("expected a duration: a whole number with us, ms, s, m or h, such as 100us or 10m")]
     Duration,
     /// The number does not fit in 64 bits of the smallest unit.
     #[error("the number is too large")]
@@ -61,7 +64,13 @@ impl FromStr for ByteSize {
     type Err = ParseUnitError;
 
     fn from_str(text: &str) -> Result<Self, ParseUnitError> {
-        let units = [("KiB", KIB), ("MiB", MIB), ("GiB", GIB), ("", 1)];
+        let units = [
+            ("KiB", KIB),
+            ("MiB", MIB),
+            ("GiB", GIB),
+            ("TiB", TIB),
+            ("", 1),
+        ];
         number_with_unit(text, &units, ParseUnitError::Size).map(Self)
     }
 }
@@ -70,6 +79,7 @@ impl fmt::Display for ByteSize {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (unit, name) = match self.0 {
             0 => (1, ""),
+            bytes if bytes.is_multiple_of(TIB) => (TIB, "TiB"),
             bytes if bytes.is_multiple_of(GIB) => (GIB, "GiB"),
             bytes if bytes.is_multiple_of(MIB) => (MIB, "MiB"),
             bytes if bytes.is_multiple_of(KIB) => (KIB, "KiB"),
@@ -105,17 +115,24 @@ text_scalar!(
 );
 text_scalar!(Bandwidth, "a bandwidth such as 2GiB/s");
 
-/// Parses `100us`, `5ms` or `10s`.
+/// Parses `100us`, `5ms`, `10s`, `5m` or `2h`.
 ///
 /// # Errors
 ///
 /// The unit is missing or unknown, the number is not whole, or it is too large.
 pub fn parse_duration(text: &str) -> Result<Duration, ParseUnitError> {
-    let units = [("us", 1), ("ms", 1_000), ("s", 1_000_000)];
+    const SECOND: u64 = 1_000_000;
+    let units = [
+        ("us", 1),
+        ("ms", 1_000),
+        ("s", SECOND),
+        ("m", 60 * SECOND),
+        ("h", 3_600 * SECOND),
+    ];
     number_with_unit(text, &units, ParseUnitError::Duration).map(Duration::from_micros)
 }
 
-/// Writes a duration in the largest unit that keeps it whole, as accepted by [`parse_duration`];
+/// Writes a duration in the largest unit up to seconds that keeps it whole, as accepted by [`parse_duration`];
 /// parts of a microsecond are dropped.
 pub fn format_duration(duration: Duration) -> String {
     let micros = duration.as_micros();
@@ -166,7 +183,7 @@ pub(super) mod duration {
             type Value = Duration;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a duration with its unit, such as 100us, 5ms or 10s")
+                f.write_str("a duration with its unit, such as 100us, 5ms, 10s or 2h")
             }
 
             fn visit_str<E: de::Error>(self, text: &str) -> Result<Duration, E> {

@@ -1,11 +1,12 @@
 //! A service without reactors, whose state the tests set.
 #![allow(dead_code, reason = "every test uses another part of it")]
 
-use std::net::TcpListener;
+use std::net::{IpAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use millrace_admin::api::{AdminHandle, AdminSocket, AdminState, ApiLimits, serve_with_socket};
 use millrace_admin::change::ConfigStore;
@@ -38,6 +39,7 @@ pub struct Service {
     /// How often something was applied.
     pub applied: AtomicU64,
     pub connections: Mutex<Vec<ConnectionStatus>>,
+    pub bans: Mutex<Vec<Ban>>,
     pub drain: Mutex<DrainPhase>,
     pub nfs4: nfs4::StateOfClients,
 }
@@ -54,6 +56,7 @@ impl Service {
             pending: Mutex::default(),
             applied: AtomicU64::new(0),
             connections: Mutex::new(vec![connection()]),
+            bans: Mutex::default(),
             drain: Mutex::new(DrainPhase::Serving),
             nfs4: nfs4::StateOfClients::default(),
         })
@@ -189,6 +192,26 @@ impl Control for Service {
         Ok(self.connections.lock().unwrap().clone())
     }
 
+    fn ban(&self, address: IpAddr, time: Duration) -> Result<(), ControlError> {
+        let mut bans = self.bans.lock().unwrap();
+        let address = address.to_string();
+        bans.retain(|one| one.address != address);
+        let seconds = time.as_secs();
+        bans.push(Ban { address, seconds });
+        Ok(())
+    }
+
+    fn lift_ban(&self, address: IpAddr) -> bool {
+        let mut bans = self.bans.lock().unwrap();
+        let before = bans.len();
+        bans.retain(|one| one.address != address.to_string());
+        bans.len() < before
+    }
+
+    fn bans(&self) -> Vec<Ban> {
+        self.bans.lock().unwrap().clone()
+    }
+
     fn evict(&self, connection: u64) -> Result<bool, ControlError> {
         let mut connections = self.connections.lock().unwrap();
         let before = connections.len();
@@ -322,7 +345,7 @@ impl Control for Service {
 struct Once(Option<Vec<u8>>);
 
 impl CaptureStream for Once {
-    fn next(&mut self, _timeout: std::time::Duration) -> std::io::Result<Option<Vec<u8>>> {
+    fn next(&mut self, _timeout: Duration) -> std::io::Result<Option<Vec<u8>>> {
         Ok(self.0.take())
     }
 }

@@ -1,5 +1,6 @@
 //! Credits, memory, polling, limits, the protocol's settings and the log.
 
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -193,4 +194,27 @@ fn evicting_a_connection_ends_that_one() {
     let mut second = second;
     second.session.null().expect("served");
     assert_eq!(running.control().evict(u64::MAX), Ok(false));
+}
+
+#[test]
+fn a_banned_client_may_connect_again_when_the_ban_is_lifted() {
+    let running = Running::start("");
+    let loopback = IpAddr::from([127, 0, 0, 1]);
+    let hour = Duration::from_secs(3600);
+    running.control().ban(loopback, hour).expect("banned");
+    assert_eq!(running.control().bans()[0].address, "127.0.0.1");
+    assert!(Client::connect(running.fabric(0), 64).is_err());
+    // Its TCP connections end before they have served anything.
+    assert!(running.mount("/scratch").is_err());
+    assert!(
+        running
+            .control()
+            .connections()
+            .expect("reactors answer")
+            .is_empty()
+    );
+    assert!(running.control().lift_ban(loopback));
+    assert!(!running.control().lift_ban(loopback));
+    running.mount("/scratch").expect("served");
+    running.client(0).session.null().expect("served");
 }

@@ -9,6 +9,7 @@ use std::time::Instant;
 use ipnet::IpNet;
 use millrace_primitives::CoreBlock;
 
+use super::bans::Bans;
 use super::gate::Origin;
 use super::rate::{Limit, Rates};
 use super::usage::{ClientSlot, ClientsUsage, Totals};
@@ -33,6 +34,7 @@ struct Inner {
     epoch: AtomicU64,
     /// The identifier of the next connection.
     next_connection: AtomicU64,
+    bans: Bans,
     table: Mutex<Table>,
 }
 
@@ -77,6 +79,7 @@ impl ClientTable {
                 exports_limited: AtomicBool::new(false),
                 epoch: AtomicU64::new(0),
                 next_connection: AtomicU64::new(1),
+                bans: Bans::default(),
                 table: Mutex::default(),
             }),
         }
@@ -107,6 +110,12 @@ impl ClientTable {
     /// every language.
     pub(crate) fn new_connection(&self) -> u64 {
         self.inner.next_connection.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Addresses that may not connect.
+    #[must_use]
+    pub fn bans(&self) -> &Bans {
+        &self.inner.bans
     }
 
     /// The clients and their usage. Waits for no reactor, and delays only reactors that add a

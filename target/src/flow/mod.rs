@@ -14,6 +14,7 @@
 //! A call of an unlimited client needs no look-up, lock or allocation here. The table of the
 //! process is locked for new connections and changes of limits.
 
+mod bans;
 mod client_share;
 mod client_shares;
 mod clients;
@@ -26,6 +27,7 @@ pub mod rate;
 mod task_limits;
 mod usage;
 
+pub use bans::{Bans, TooManyBans};
 pub use client_share::ClientShare;
 pub use client_shares::Flow;
 pub(crate) use client_shares::RECEIVES_PART;

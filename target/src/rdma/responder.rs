@@ -237,8 +237,9 @@ impl<S: Serve, F: Future<Output = ()>> Responder<S, F> {
             } => {
                 let slot = &mut self.fabrics[fabric];
                 let address = peer.ip().to_canonical();
+                let is_banned = self.shared.flow.clients().bans().has(address, now);
                 let is_admitted = self.shared.admits(address);
-                let is_refused = !is_admitted && !self.unadmitted.has_room(address);
+                let is_refused = !is_banned && !is_admitted && !self.unadmitted.has_room(address);
                 if is_refused {
                     self.shared.flow.counters().turned_away.increment();
                     if self.refused_unadmitted.is_due(now) {
@@ -248,7 +249,10 @@ impl<S: Serve, F: Future<Output = ()>> Responder<S, F> {
                         );
                     }
                 }
-                if self.refuses || is_refused {
+                if is_banned {
+                    self.shared.flow.counters().turned_away.increment();
+                }
+                if self.refuses || is_refused || is_banned {
                     slot.fabric.borrow_mut().reject(queue_pair, &[]);
                     return;
                 }

@@ -1,5 +1,6 @@
 //! The management plane's view of the service.
 
+use std::net::IpAddr;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
@@ -10,8 +11,8 @@ use millrace_admin::control::{
     Applied, ApplyError, CaptureStream, Control, ControlError, Nfs4Control,
 };
 use millrace_admin::status::{
-    CaptureBounds, ClientStatus, ConnectionStatus, DrainOrder, DrainStatus, ExportStatus, Health,
-    ListenerStatus, OperationStatus, PoolStatus, ReactorStatus, Readiness, StalledReactor,
+    Ban, CaptureBounds, ClientStatus, ConnectionStatus, DrainOrder, DrainStatus, ExportStatus,
+    Health, ListenerStatus, OperationStatus, PoolStatus, ReactorStatus, Readiness, StalledReactor,
 };
 use millrace_mempool::{Class, PoolGauges, Registry};
 use millrace_reactor::{ReactorHandle, Watchdog};
@@ -268,6 +269,25 @@ impl Control for ServiceControl {
     fn evict(&self, connection: u64) -> Result<bool, ControlError> {
         let closed = self.ask_all(|answer| ReactorMessage::Evict(connection, answer))?;
         Ok(closed.contains(&true))
+    }
+
+    fn ban(&self, address: IpAddr, time: Duration) -> Result<(), ControlError> {
+        let now = Instant::now();
+        let banned = self.clients.bans().ban(address, now + time, now);
+        banned.map_err(|error| ControlError::Conflict(error.to_string()))
+    }
+
+    fn lift_ban(&self, address: IpAddr) -> bool {
+        self.clients.bans().lift(address, Instant::now())
+    }
+
+    fn bans(&self) -> Vec<Ban> {
+        let bans = self.clients.bans().list(Instant::now()).into_iter();
+        bans.map(|(address, left)| Ban {
+            address: address.to_string(),
+            seconds: left.as_secs() + u64::from(left.subsec_nanos() > 0),
+        })
+        .collect()
     }
 
     fn listeners(&self) -> Result<Vec<ListenerStatus>, ControlError> {

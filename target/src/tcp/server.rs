@@ -396,6 +396,16 @@ impl<S: Serve> TcpServer<S> {
                 return;
             };
             match listener.accept() {
+                Ok((_, peer))
+                    if self
+                        .shared
+                        .flow
+                        .clients()
+                        .bans()
+                        .has(peer.ip().to_canonical(), now) =>
+                {
+                    self.counters.refused.add(1);
+                }
                 // Those that no export admits stay here, so that their number is limited.
                 Ok((socket, peer))
                     if self.config.hand_over

@@ -1,7 +1,7 @@
 //! The API over real sockets.
 
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{IpAddr, TcpListener, TcpStream};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -82,6 +82,18 @@ impl Control for Service {
 
     fn clients(&self) -> Result<Vec<ClientStatus>, ControlError> {
         Ok(Vec::new())
+    }
+
+    fn ban(&self, _: IpAddr, _: Duration) -> Result<(), ControlError> {
+        Ok(())
+    }
+
+    fn lift_ban(&self, _: IpAddr) -> bool {
+        false
+    }
+
+    fn bans(&self) -> Vec<Ban> {
+        Vec::new()
     }
 
     fn evict(&self, connection: u64) -> Result<bool, ControlError> {

@@ -20,7 +20,7 @@ Examples:
   millracectl wait-ready --timeout 20s    for scripts that start a server
 
 The address is `admin.listen` of the server's configuration, or unix: and `admin.socket`; https
-needs --ca, and --cert and --key if the server requires them. Durations have us, ms or s.
+needs --ca, and --cert and --key if the server requires them. Durations have us, ms, s, m or h.
 Changes need the server's token, except from root over the socket. It is read from a file and never
 shown. The default file is used if it can be read, and only for a server on this host or over
 https.
@@ -68,7 +68,7 @@ pub enum Command {
         #[command(subcommand)]
         command: Option<listeners::ListenersCommand>,
     },
-    /// Clients, summed over their connections: list, show, limit, unlimit, evict.
+    /// Clients, summed over their connections: list, show, limit, unlimit, evict, ban, unban, bans.
     Clients {
         #[command(subcommand)]
         command: Option<clients::ClientsCommand>,

@@ -2,14 +2,16 @@
 
 use std::net::IpAddr;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Subcommand;
 use millrace_admin::client::{Method, Order};
-use millrace_admin::config::Bandwidth;
-use millrace_admin::status::{ClientStatus, Clients, Evicted, RateLimits};
+use millrace_admin::config::{Bandwidth, format_duration};
+use millrace_admin::status::{BanOrder, Bans, ClientStatus, Clients, Evicted, RateLimits};
 
 use super::context::{CommandChangeOptions, Context, encoded};
 use super::failure::Failure;
+use super::options::duration;
 use super::table::count;
 use super::views;
 
@@ -23,6 +25,13 @@ Examples:
 
 Applies at once to all connections of the client, present and future. An option left out means no
 limit. The limits are an entry of `limits` of the configuration.";
+
+const BAN_HELP: &str = "\
+Examples:
+  millracectl clients ban 10.0.0.7
+  millracectl clients ban 10.0.0.7 --for 24h
+
+A ban ends by itself, with `clients unban`, or when the server ends.";
 
 /// The commands on clients.
 #[derive(Subcommand)]
@@ -60,6 +69,22 @@ pub enum ClientsCommand {
         /// Its address.
         address: IpAddr,
     },
+    /// Close all connections of a client, and refuse new ones for a time.
+    #[command(after_help = BAN_HELP)]
+    Ban {
+        /// Its address.
+        address: IpAddr,
+        /// How long: with s, m or h.
+        #[arg(long = "for", value_name = "DURATION", value_parser = duration, default_value = "10m")]
+        time: Duration,
+    },
+    /// Lift the ban of a client.
+    Unban {
+        /// Its address.
+        address: IpAddr,
+    },
+    /// Banned addresses.
+    Bans,
 }
 
 /// Runs the command; without one, lists the clients.
@@ -95,5 +120,23 @@ pub fn run(context: &Context<'_>, command: Option<&ClientsCommand>) -> Result<Ex
                 format!("closed {closed} of {address}\n")
             })
         }
+        ClientsCommand::Ban { address, time } => {
+            let seconds = time.as_secs_f64().ceil() as u64;
+            let order = Order::new(Method::Put, format!("{}/ban", at(address))).with_body(
+                "application/json",
+                serde_json::to_vec(&BanOrder { seconds })?,
+            );
+            let answer = context.ask(&order)?;
+            context.print_answer(&answer, |evicted: Evicted| {
+                let closed = count(evicted.connections, "connection");
+                let time = format_duration(Duration::from_secs(seconds));
+                format!("banned {address} for {time}; closed {closed}\n")
+            })
+        }
+        ClientsCommand::Unban { address } => {
+            context.ask(&Order::new(Method::Delete, format!("{}/ban", at(address))))?;
+            context.done(&format!("{address} may connect again\n"))
+        }
+        ClientsCommand::Bans => context.show("/api/v1/bans", |list: Bans| views::bans(&list.bans)),
     }
 }

@@ -72,7 +72,7 @@ pub struct Capture {
     /// The maximum size of the file.
     #[arg(long, value_name = "SIZE", default_value = "64MiB")]
     bytes: ByteSize,
-    /// The maximum duration, with us, ms or s.
+    /// The maximum duration, with s or m.
     #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = duration)]
     seconds: Duration,
 }

@@ -101,6 +101,14 @@ impl<'a> Context<'a> {
         Ok(ExitCode::SUCCESS)
     }
 
+    /// Says in words that an action without an answer is done; nothing for `--json`.
+    pub fn done(&self, words: &str) -> Result<ExitCode, Failure> {
+        if !self.json {
+            print(words)?;
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
     /// The configuration in a format, and its tag.
     pub fn config(&self, format: &str) -> Result<(String, String), Failure> {
         let answer = self.get(&format!("/api/v1/config?format={format}"))?;

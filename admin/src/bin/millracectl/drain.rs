@@ -35,8 +35,7 @@ pub enum DrainCommand {
     /// Refuse new clients, and finish calls in progress.
     #[command(after_help = START_HELP)]
     Start {
-        /// After this time all connections are closed, even with calls in progress; with us, ms or
-        /// s.
+        /// After this time all connections are closed, even with calls in progress; with s or m.
         #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration)]
         deadline: Duration,
         /// Wait until no connections are left, and show the progress.

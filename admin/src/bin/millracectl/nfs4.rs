@@ -10,7 +10,7 @@ use millrace_admin::status::{
     Nfs4StateKind, Nfs4States,
 };
 
-use super::context::{Context, encoded, print};
+use super::context::{Context, encoded};
 use super::failure::Failure;
 use super::table::{Cell, Table, count, fields, plain, time};
 
@@ -135,29 +135,21 @@ pub fn run(context: &Context<'_>, command: Option<&Nfs4Command>) -> Result<ExitC
                 Method::Delete,
                 format!("{CLIENTS}/{}", encoded(id)),
             ))?;
-            done(context, &format!("client {id} is gone\n"))
+            context.done(&format!("client {id} is gone\n"))
         }
         Nfs4Command::Revoke { stateid } => {
             context.ask(&Order::new(
                 Method::Delete,
                 format!("{STATES}/{}", encoded(stateid)),
             ))?;
-            done(context, &format!("{stateid} is revoked\n"))
+            context.done(&format!("{stateid} is revoked\n"))
         }
         Nfs4Command::Grace => context.show(GRACE, |status: GraceStatus| grace(&status)),
         Nfs4Command::EndGrace => {
             context.ask(&Order::new(Method::Delete, GRACE))?;
-            done(context, "the grace period has ended\n")
+            context.done("the grace period has ended\n")
         }
     }
-}
-
-/// The answer to a command has no body.
-fn done(context: &Context<'_>, words: &str) -> Result<ExitCode, Failure> {
-    if !context.json {
-        print(words)?;
-    }
-    Ok(ExitCode::SUCCESS)
 }
 
 impl Page {

@@ -1,8 +1,10 @@
 //! Snapshots as tables.
 
-use millrace_admin::config::Bandwidth;
+use std::time::Duration;
+
+use millrace_admin::config::{Bandwidth, format_duration};
 use millrace_admin::status::{
-    ClientStatus, ConnectionStatus, ExportStatus, Latency, ListenerStatus, OperationStatus,
+    Ban, ClientStatus, ConnectionStatus, ExportStatus, Latency, ListenerStatus, OperationStatus,
     PoolStatus, RateLimits, ReactorStatus, Version,
 };
 
@@ -53,6 +55,17 @@ pub fn connections(list: &[ConnectionStatus]) -> String {
         ]);
     }
     table.render("no connections")
+}
+
+pub fn bans(list: &[Ban]) -> String {
+    let mut table = Table::new(&["ADDRESS", "FOR"]);
+    for one in list {
+        table.row(vec![
+            Cell::word(&one.address),
+            Cell::number(format_duration(Duration::from_secs(one.seconds))),
+        ]);
+    }
+    table.render("no address is banned")
 }
 
 pub fn reactors(list: &[ReactorStatus]) -> String {

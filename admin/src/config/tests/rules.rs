@@ -127,7 +127,7 @@ fn values_of_the_wrong_kind_say_what_is_accepted() {
             2,
             9,
             "mempool.size",
-            "KiB, MiB or GiB",
+            "KiB, MiB, GiB or TiB",
         ),
         ("mempool:\n  size: [1]\n", 2, 9, "mempool.size", "256MiB"),
         (
@@ -145,11 +145,11 @@ fn values_of_the_wrong_kind_say_what_is_accepted() {
             "100us",
         ),
         (
-            "reactors:\n  idle_after: 1h\n",
+            "reactors:\n  idle_after: 1d\n",
             2,
             15,
             "reactors.idle_after",
-            "us, ms or s",
+            "us, ms, s, m or h",
         ),
         (
             "reactors:\n  poll: spin\n",
@@ -424,7 +424,7 @@ fn reactor_pool_and_flow_rules() {
             2,
             9,
             "mempool.size",
-            "8MiB to 1024GiB",
+            "8MiB to 1TiB",
         ),
         ("flow:\n  credits: 0\n", 2, 12, "flow.credits", "1 to 4096"),
         (
@@ -453,7 +453,7 @@ fn reactor_pool_and_flow_rules() {
             2,
             22,
             "flow.max_exposed_bytes",
-            "2MiB to 1024GiB",
+            "2MiB to 1TiB",
         ),
         (
             "flow:\n  transfer_least: 100\n",

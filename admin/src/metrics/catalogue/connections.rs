@@ -19,7 +19,7 @@ super::families! {
         for "Should be zero: raise the limit of open files, or find the client with too many connections.";
     CONNECTIONS_TURNED_AWAY = Counter "millrace_connections_turned_away_total" in "connections"
         [CORE]
-        "RDMA connections refused because their client holds its share of the reactor's memory, no buffers are free, or the limit of clients that no export admits is reached."
+        "RDMA connections refused because their client holds its share of the reactor's memory, no buffers are free, the limit of clients that no export admits is reached, or an operator has banned it."
         for "A client with too many connections, or a pool that is too small.";
     CONNECTIONS_STUCK = Counter "millrace_connections_stuck_total" in "connections" [CORE]
         "RDMA connections closed because their clients answered RDMA Reads too slowly."

@@ -53,7 +53,7 @@ are disabled by NO_COLOR.";
 /// Options of `top`.
 #[derive(Args)]
 pub struct Top {
-    /// Time between two queries, with us, ms or s; at least 100ms.
+    /// Time between two queries, with ms, s or m; at least 100ms.
     #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = duration)]
     interval: Duration,
     /// The first view.
