@@ -66,8 +66,11 @@ class Millraced:
     host = "127.0.0.1"
     can_restart = True
 
-    def __init__(self, program, folder, *, store=None, rdma_port=None, mount_port=None):
+    def __init__(self, program, folder, *, store=None, rdma_port=None, mount_port=None,
+                 realm=None, security="sys"):
         self._store = store or stores.Memory()
+        self.realm = realm
+        self._security = security
         self.can_be_killed = self._store.survives
         self.rdma_port = rdma_port or machine.free_port()
         self.mount_port = self.nfs_port = mount_port or machine.free_port()
@@ -109,9 +112,13 @@ class Millraced:
             "log: info",
             "exports:",
         ]
+        security = f", security: [{self._security}]" if self.realm else ""
         for path, size, access, squash in exports:
             lines.append(f"  - {{ path: {path}, store: {self._store.text(path, size)}, "
-                         f"clients: ['127.0.0.0/8'], access: {access}, squash: {squash} }}")
+                         f"clients: ['127.0.0.0/8'], access: {access}, squash: {squash}"
+                         f"{security} }}")
+        if self.realm:
+            lines.append(self.realm.settings())
         self._configuration.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
     def start(self):
@@ -119,6 +126,8 @@ class Millraced:
         self._folder.mkdir(parents=True, exist_ok=True)
         if not self._configuration.exists():
             self._store.open()
+            if self.realm:
+                self.realm.start()
             self._write_configuration()
         with open(self.log, "ab") as log:
             self._process = subprocess.Popen(
@@ -156,6 +165,8 @@ class Millraced:
         try:
             self._end()
         finally:
+            if self.realm:
+                self.realm.stop()
             self._store.close()
 
     def _end(self):

@@ -282,7 +282,7 @@ def times_move(context):
           "a new name did not move the folder's time")
 
 
-@case
+@case(needs="users")
 def permissions(context):
     """The server refuses and grants by user, group and other."""
     os.chmod(context.folder, 0o755)

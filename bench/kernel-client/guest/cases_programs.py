@@ -1,9 +1,12 @@
-"""Programs from elsewhere that exercise a file system, where the run brings them."""
+"""Programs from elsewhere that exercise a file system: of the guest, or brought by the run."""
 
 import os
+import sqlite3
 import subprocess
+import sys
 
-from harness import Failure, case
+from cases_names import become
+from harness import Failure, case, check, command, equal, fails
 
 FILES = "/payload/files"
 
@@ -28,6 +31,74 @@ def fsx(context):
                                folder=context.folder)
         if status:
             raise Failure(f"seed {seed}: status {status}: {said[-3000:]}")
+
+
+# Adds rows in transactions of their own; waits for the other process's.
+INSERTER = """
+import sqlite3, sys
+base = sqlite3.connect(sys.argv[1], timeout=120, isolation_level=None)
+for number in range(40):
+    base.execute("BEGIN IMMEDIATE")
+    base.execute("INSERT INTO rows VALUES (?, ?)", (sys.argv[2], number))
+    base.execute("UPDATE sums SET rows = rows + 1")
+    base.execute("COMMIT")
+"""
+
+
+@case(needs="locks")
+def sqlite(context):
+    """Two processes write a database, with a rollback journal and with a log ahead of it."""
+    for mode in ("delete", "wal"):
+        path = context.path(mode)
+        base = sqlite3.connect(path, timeout=120, isolation_level=None)
+        equal(base.execute(f"PRAGMA journal_mode={mode}").fetchone(), (mode,), "journal mode")
+        base.execute("CREATE TABLE rows (who, number, UNIQUE (who, number))")
+        base.execute("CREATE TABLE sums (rows)")
+        base.execute("INSERT INTO sums VALUES (0)")
+        writers = [subprocess.Popen([sys.executable, "-c", INSERTER, path, who],
+                                    stderr=subprocess.PIPE, text=True) for who in ("one", "other")]
+        for writer in writers:
+            _, said = writer.communicate(timeout=LIMIT)
+            equal(writer.returncode, 0, f"{mode}: {said[-2000:]}")
+        equal(base.execute("PRAGMA integrity_check").fetchone(), ("ok",), f"{mode}: integrity")
+        equal(base.execute("SELECT rows FROM sums").fetchone(), (80,), f"{mode}: transactions")
+        equal(base.execute("SELECT count(*) FROM rows").fetchone(), (80,), f"{mode}: rows")
+        base.close()
+
+
+@case(needs="access lists")
+def access_lists(context):
+    """Entries of access control lists are shown, and decide."""
+    path = context.path("listed")
+    context.write(path, b"for some")
+    os.chmod(context.folder, 0o755)
+    os.chmod(path, 0o600)
+    before = command("nfs4_getfacl", path)
+    command("nfs4_setfacl", "-a", "A::2001:R", path)
+    entries = command("nfs4_getfacl", path).split()[3:]
+    place = next((at for at, entry in enumerate(entries, 1) if entry.startswith("A::2001:")), None)
+    check(place, f"the new entry is not shown: {entries}")
+
+    def other():
+        become(2002, 2002)
+        fails(13, "read by another", os.open, path, os.O_RDONLY)
+
+    def named():
+        become(2001, 2001)
+        with open(path, "rb") as file:
+            equal(file.read(), b"for some", "read by the user of the entry")
+        fails(13, "write by the user of the entry", os.open, path, os.O_WRONLY)
+
+    context.in_child(other)
+    context.in_child(named)
+    command("nfs4_setfacl", "-x", str(place), path)
+    equal(command("nfs4_getfacl", path), before, f"the list without entry {place} of {entries}")
+
+    def no_longer():
+        become(2001, 2001)
+        fails(13, "read without the entry", os.open, path, os.O_RDONLY)
+
+    context.in_child(no_longer)
 
 
 # Asked for by name there: what a file system need not have.

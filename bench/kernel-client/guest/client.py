@@ -10,6 +10,7 @@ import sys
 
 import cases_data
 import cases_fabric
+import cases_kerberos
 import cases_locks
 import cases_mount
 import cases_names
@@ -23,7 +24,7 @@ from control import Control
 # The order in which they run: those that change the mount come last.
 MODULES = (
     cases_data, cases_unaligned, cases_locks, cases_version2, cases_names, cases_programs,
-    cases_mount, cases_fabric,
+    cases_kerberos, cases_mount, cases_fabric,
 )
 
 
@@ -102,6 +103,8 @@ def main():
         parameters = json.load(file)
     if "serve" in parameters:
         control = NextDoor(control)
+    if "kerberos" in parameters:
+        cases_kerberos.prepare(parameters["kerberos"])
     mounted = harness.Mount(parameters["server"], parameters["export"], "/mnt/rdma",
                             extra=parameters["options"])
     context = harness.Context(mounted, control, parameters)

@@ -118,11 +118,12 @@ class Mount:
     def options(self):
         port = self.server["rdma_port"] if self.transport == "rdma" else self.server["nfs_port"]
         version = self.server.get("nfs", "3")
+        security = [f"sec={self.server['security']}"] if "security" in self.server else []
         if version == "default" and self.transport == "rdma":
             # Nothing else, as most people mount it.
-            return ",".join(["rdma", *self._extra])
+            return ",".join(["rdma", *security, *self._extra])
         version = self.version()
-        options = [f"vers={version},proto={self.transport},port={port},retry=0"]
+        options = [f"vers={version},proto={self.transport},port={port},retry=0", *security]
         if version == "3":
             mount_port = self.server["mount_port"]
             options.append(f"nolock,mountproto=tcp,mountvers=3,mountport={mount_port}")

@@ -1,0 +1,126 @@
+"""Cases of mounts with Kerberos: users with tickets, without, and with tickets that end."""
+
+import errno
+import os
+import pwd
+import shutil
+import subprocess
+import time
+
+from cases_names import become
+from harness import Failure, Mount, case, check, command, content, equal, equal_content, fails
+
+FILES = "/payload/files"
+# What a user without a valid ticket is told, by kernel and operation.
+REFUSED = (errno.EACCES, errno.EKEYEXPIRED, errno.ESTALE, errno.EPERM)
+# The user whose tickets live for a minute, and how long to wait at most until they have ended.
+SHORT, SHORT_LIMIT = "games", 240
+
+
+def prepare(told):
+    """Makes this guest a member of the realm: names, keys, and the daemon that makes contexts."""
+    subprocess.run(["busybox", "hostname", told["client"]], check=True)
+    with open("/etc/hosts", "a", encoding="ascii") as hosts:
+        hosts.write(f"10.0.2.2 {told['server']}\n10.0.2.15 {told['client']}\n")
+    shutil.copy(f"{FILES}/guest.conf", "/etc/krb5.conf")
+    shutil.copy(f"{FILES}/host.keytab", "/etc/krb5.keytab")
+    with open("/etc/passwd", "a", encoding="ascii") as users:
+        users.writelines(f"{name}:x:{user}:{user}::/:/bin/sh\n"
+                         for name, user in told["users"].items())
+    subprocess.run(["modprobe", "-a", "cts", "auth_rpcgss", "rpcsec_gss_krb5"], check=True)
+    os.makedirs("/run/rpc_pipefs", exist_ok=True)
+    subprocess.run(["mount", "-t", "rpc_pipefs", "rpc_pipefs", "/run/rpc_pipefs"], check=True)
+    # It becomes a daemon by itself.
+    subprocess.run(["rpc.gssd", "-p", "/run/rpc_pipefs"], check=True)
+
+
+def number(name):
+    """The number of a user."""
+    return pwd.getpwnam(name).pw_uid
+
+
+def renew(name):
+    """Gets new tickets for a user, where the daemon looks for them."""
+    user = number(name)
+    cache = f"/tmp/krb5cc_{user}"
+    command("kinit", "-k", "-t", f"{FILES}/users.keytab", "-c", f"FILE:{cache}", name)
+    os.chown(cache, user, user)
+
+
+def write_as(context, name, file, size):
+    """Writes a file as a user; its owner has to be that user."""
+    user, path = number(name), context.path(file)
+
+    def body():
+        become(user, user)
+        context.write(path, content(file, size))
+        with open(path, "rb") as written:
+            equal_content(written.read(), content(file, size), file)
+
+    context.in_child(body)
+    equal(context.fresh(path).st_uid, user, f"owner of {file}")
+
+
+@case(needs="kerberos")
+def kerberos_users(context):
+    """Users with tickets are themselves; one without is refused; nobody reads another's file."""
+    check(f"sec={context.mounted.server['security']}" in context.mounted.shown(), "the flavor")
+    os.chmod(context.folder, 0o1777)
+    for name in ("daemon", "bin"):
+        renew(name)
+        write_as(context, name, f"of_{name}", 300_007)
+    os.chmod(context.path("of_daemon"), 0o600)
+
+    def other():
+        become(number("bin"), number("bin"))
+        fails(errno.EACCES, "read another's file", os.open, context.path("of_daemon"), os.O_RDONLY)
+        fails((errno.EACCES, errno.EPERM), "remove it", os.unlink, context.path("of_daemon"))
+
+    def nobody():
+        become(2003, 2003)
+        fails(REFUSED, "create without tickets", os.open, context.path("x"),
+              os.O_CREAT | os.O_WRONLY)
+
+    context.in_child(other)
+    context.in_child(nobody)
+
+
+@case(needs="kerberos")
+def kerberos_tickets_end(context):
+    """A user whose tickets end while it writes is refused, and goes on with new ones."""
+    os.chmod(context.folder, 0o1777)
+    renew(SHORT)
+    write_as(context, SHORT, "before", 65_537)
+    limit = time.monotonic() + SHORT_LIMIT
+    ended = context.path("ended")
+
+    def until_refused():
+        become(number(SHORT), number(SHORT))
+        data = content("on", 100_003)
+        while time.monotonic() < limit:
+            try:
+                context.write(ended, data)
+            except OSError as error:
+                check(error.errno in REFUSED, f"refused with {error}")
+                return
+            time.sleep(1)
+        raise Failure("the user was never refused")
+
+    context.in_child(until_refused)
+    renew(SHORT)
+    write_as(context, SHORT, "after", 65_537)
+
+
+@case(shared=True, needs="kerberos")
+def kerberos_flavor_is_required(context):
+    """An export takes the flavors of its list and no others."""
+    server = {**context.mounted.server, "security": "sys"}
+    other = Mount(server, context.mounted.path, "/mnt/sys", "tcp")
+    try:
+        other.mount()
+        # By version 4, the client finds out when it uses the mount.
+        fails((errno.EACCES, errno.EPERM), "listed with sec=sys", os.listdir, other.point)
+    except Failure as failure:
+        check("denied" in str(failure) or "not permitted" in str(failure), str(failure))
+        return
+    other.unmount()

@@ -1,0 +1,128 @@
+"""A Kerberos realm of a run's own: a KDC on the loopback interface, principals and keytabs."""
+
+import os
+import pwd
+import shutil
+import subprocess
+import time
+from pathlib import Path
+
+import machine
+
+REALM = "MILLRACE.TEST"
+SERVER = "server.test"
+CLIENT = "client.test"
+FLAVORS = ("krb5", "krb5i", "krb5p")
+# rpc.gssd makes its contexts at this port of the server, whatever the mount's options say.
+NFS_PORT = 2049
+# Users that have tickets, and how long these live. The server asks this machine for them.
+USERS = {"daemon": "1 hour", "bin": "1 hour", "games": "1 minute"}
+PACKAGES = {"krb5kdc": "krb5-kdc", "kadmin.local": "krb5-admin-server"}
+START_LIMIT = 60.0
+PATH = os.environ["PATH"] + ":/usr/sbin:/sbin"
+
+
+class KerberosError(Exception):
+    """The realm could not be made."""
+
+
+def client_configuration(kdc):
+    """krb5.conf of a machine that reaches the KDC at this address. No DNS is asked."""
+    return f"""[libdefaults]
+ default_realm = {REALM}
+ dns_lookup_realm = false
+ dns_lookup_kdc = false
+ dns_canonicalize_hostname = false
+ rdns = false
+[realms]
+ {REALM} = {{
+  kdc = {kdc}
+ }}
+[domain_realm]
+ .test = {REALM}
+"""
+
+
+class Realm:
+    """The realm, from `start` to `stop`."""
+
+    def __init__(self, folder):
+        self.folder = Path(folder)
+        self._port = machine.free_port()
+        self._process = None
+
+    def _environment(self):
+        return dict(os.environ, PATH=PATH, KRB5_CONFIG=str(self.folder / "krb5.conf"),
+                    KRB5_KDC_PROFILE=str(self.folder / "kdc.conf"))
+
+    def _call(self, *command):
+        done = subprocess.run(command, env=self._environment(), stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True, check=False)
+        # kadmin.local ends with 0 whatever happened.
+        if done.returncode or "rror" in done.stdout:
+            raise KerberosError(f"`{' '.join(command)}` ended with {done.returncode}: "
+                                f"{done.stdout.strip()}")
+
+    def _kadmin(self, query):
+        self._call("kadmin.local", "-r", REALM, "-q", query)
+
+    def start(self):
+        """Makes the principals and their keytabs, and starts the KDC."""
+        lacking = [package for program, package in PACKAGES.items()
+                   if not shutil.which(program, path=PATH)]
+        if lacking:
+            raise KerberosError("Kerberos programs are missing: apt-get install "
+                                "--no-install-recommends " + " ".join(lacking))
+        self.folder.mkdir(parents=True, mode=0o700)
+        place, address = self.folder, f"127.0.0.1:{self._port}"
+        (place / "krb5.conf").write_text(client_configuration(address), encoding="utf-8")
+        (place / "guest.conf").write_text(client_configuration(f"10.0.2.2:{self._port}"),
+                                          encoding="utf-8")
+        (place / "kdc.conf").write_text(f"""[kdcdefaults]
+ kdc_listen = {address}
+ kdc_tcp_listen = {address}
+[realms]
+ {REALM} = {{
+  database_name = {place}/principal
+  key_stash_file = {place}/stash
+  acl_file = {place}/acl
+  supported_enctypes = aes256-cts-hmac-sha384-192:normal aes256-cts-hmac-sha1-96:normal
+ }}
+[logging]
+ kdc = FILE:{place}/kdc.log
+""", encoding="utf-8")
+        (place / "acl").touch()
+        self._call("kdb5_util", "-P", "master", "create", "-s", "-r", REALM)
+        for name, keytab in ((f"nfs/{SERVER}", "nfs"), (f"host/{CLIENT}", "host")):
+            self._kadmin(f"addprinc -randkey {name}")
+            self._kadmin(f"ktadd -k {place}/{keytab}.keytab {name}")
+        for user, life in USERS.items():
+            self._kadmin(f'addprinc -randkey -maxlife "{life}" {user}')
+            self._kadmin(f"ktadd -k {place}/users.keytab {user}")
+        self._process = subprocess.Popen(["krb5kdc", "-n", "-r", REALM], env=self._environment(),
+                                         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                                         stderr=subprocess.DEVNULL)
+        limit = time.monotonic() + START_LIMIT
+        while not machine.accepts_connections(self._port):
+            if self._process.poll() is not None or time.monotonic() > limit:
+                raise KerberosError(f"the KDC did not start: see {place}/kdc.log")
+            time.sleep(0.1)
+
+    def stop(self):
+        """Ends the KDC."""
+        if self._process:
+            self._process.kill()
+            self._process.wait()
+
+    def settings(self):
+        """The line of millraced.yaml. Root of the guest is its machine's principal."""
+        return f"gss: {{ keytab: '{self.folder}/nfs.keytab', machine: root }}"
+
+    def files(self):
+        """What the guest is given, with the names there."""
+        return [(self.folder / name, name) for name in ("guest.conf", "host.keytab", "users.keytab")]
+
+    def told(self):
+        """The guest's parameters."""
+        users = {name: pwd.getpwnam(name).pw_uid for name in USERS}
+        return {"server": SERVER, "client": CLIENT, "users": users}
