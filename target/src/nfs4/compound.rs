@@ -12,6 +12,7 @@ use millrace_wire::nfs4::{
 use millrace_wire::xdr::{Array, Decoder};
 
 use super::export_tree::ExportTree;
+use super::interrupted::uses_names;
 use super::position::FilePosition;
 use super::reply::{CompoundReply, SessionBounds};
 use super::seam::{CallOrigin, CompoundShape, FinishedReply, SequenceOutcome, StateSeam};
@@ -20,6 +21,7 @@ use crate::access::Access;
 use crate::call::Bulk;
 use crate::exports::Export;
 use crate::file_data::TRANSFER_MAX;
+use crate::replay::InterruptedCall;
 use crate::rpc::CallSubject;
 use crate::rpc::program::{ProgramCall, Unserved};
 use crate::store_times::StoreTimes;
@@ -73,6 +75,10 @@ pub(super) struct CompoundRun<'c, S, H: StateSeam> {
     /// Most bytes of READ and WRITE, as clients are told them.
     pub read_max: u64,
     pub write_max: u64,
+    /// The operations behind SEQUENCE, as they were received.
+    pub body: &'c [u8],
+    /// The known facts about the present operation if an earlier process may have executed it.
+    pub again: Option<InterruptedCall>,
     /// Whether an operation was executed that changes something.
     changes: bool,
     is_admitted: bool,
@@ -125,6 +131,8 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
             turned_away: false,
             read_max: u64::from(TRANSFER_MAX),
             write_max: u64::from(TRANSFER_MAX),
+            body: &[],
+            again: None,
             changes: false,
             is_admitted: false,
         }
@@ -136,12 +144,12 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
         &mut self,
         call: &mut ProgramCall<'_, B>,
         header: &CompoundHeader<'_>,
-        input: Decoder<'_>,
+        input: Decoder<'c>,
         reply: &mut CompoundReply<'_>,
     ) -> Result<bool, Unserved> {
         let count = header.operations;
         let mut operations =
-            OperationReader::<Operation<'_>>::new(input, header.minor_version, header.operations);
+            OperationReader::<Operation<'c>>::new(input, header.minor_version, header.operations);
         let (mut at, mut is_uncached) = (0, false);
         while let Some(next) = operations.next() {
             if at > 0 && at % OPERATIONS_AT_ONCE == 0 {
@@ -232,14 +240,15 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
 
     async fn step<B: Bulk>(
         &mut self,
-        step: &Step<'_, '_>,
+        step: &Step<'_, 'c>,
         call: &mut ProgramCall<'_, B>,
         header: &CompoundHeader<'_>,
         reply: &mut CompoundReply<'_>,
     ) -> Result<Progress, Unserved> {
         let (number, rule) = (step.known.number(), &step.rule);
         if let Operation::Sequence(sequence) = step.operation {
-            return Ok(self.sequence(sequence, call, header, reply).await);
+            self.body = step.behind.rest();
+            return self.sequence(sequence, call, header, reply).await;
         }
         let (current, saved) = (self.current.is_some(), self.saved.is_some());
         let has_handles = match rule.handles {
@@ -262,7 +271,15 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
             return Ok(Progress::Answered(reply.refuse(number, status)));
         }
         self.changes |= rule.changes;
+        let uses_names = uses_names(step.operation);
+        if uses_names {
+            Box::pin(self.record_names(step.operation, call)).await?;
+        }
         let status = self.perform(step, call, reply).await?;
+        if uses_names {
+            self.again = None;
+            call.end_use();
+        }
         Ok(Progress::Answered(status))
     }
 
@@ -295,40 +312,51 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
         call: &ProgramCall<'_, B>,
         header: &CompoundHeader<'_>,
         reply: &mut CompoundReply<'_>,
-    ) -> Progress {
+    ) -> Result<Progress, Unserved> {
         let number = OperationNumber::Sequence.number();
         let shape = CompoundShape {
             operations: header.operations,
             request_bytes: call.length(),
             arguments: call.input().rest(),
         };
-        match self.seam.sequence(&self.origin, arguments, &shape).await {
-            SequenceOutcome::Execute(accepted) => {
-                self.session = Some(RequestInSession {
-                    compound: accepted.compound,
-                    id: arguments.session,
-                });
-                let SessionBounds {
-                    request,
-                    reply: most,
-                    ..
-                } = accepted.bounds;
-                self.read_max = transfer_max(most, AROUND_READ);
-                self.write_max = transfer_max(request, AROUND_WRITE);
-                reply.set_bounds(accepted.bounds);
-                Progress::Answered(reply.push(number, &Ok::<_, OperationStatus>(accepted.reply)))
-            }
-            SequenceOutcome::Repeat(cached) => {
-                Progress::Repeated(Box::pin(super::session::repeat(&cached, reply)).await)
-            }
-            SequenceOutcome::Uncached(results) => {
-                match reply.push(number, &Ok::<_, OperationStatus>(results)) {
-                    OperationStatus::Ok => Progress::Uncached,
-                    status => Progress::Answered(status),
+        Ok(
+            match self.seam.sequence(&self.origin, arguments, &shape).await {
+                SequenceOutcome::Execute(accepted) => {
+                    self.session = Some(RequestInSession {
+                        compound: accepted.compound,
+                        id: arguments.session,
+                    });
+                    let SessionBounds {
+                        request,
+                        reply: most,
+                        ..
+                    } = accepted.bounds;
+                    self.read_max = transfer_max(most, AROUND_READ);
+                    self.write_max = transfer_max(request, AROUND_WRITE);
+                    reply.set_bounds(accepted.bounds);
+                    Progress::Answered(
+                        reply.push(number, &Ok::<_, OperationStatus>(accepted.reply)),
+                    )
                 }
-            }
-            SequenceOutcome::Refuse(status) => Progress::Answered(reply.refuse(number, status)),
-        }
+                SequenceOutcome::Repeat(cached) => {
+                    Progress::Repeated(Box::pin(super::session::repeat(&cached, reply)).await)
+                }
+                SequenceOutcome::Uncached(results) => {
+                    match reply.push(number, &Ok::<_, OperationStatus>(results)) {
+                        OperationStatus::Ok => Progress::Uncached,
+                        status => Progress::Answered(status),
+                    }
+                }
+                SequenceOutcome::Refuse(status) => {
+                    if status == OperationStatus::BadSession
+                        && let Some(message) = call.earlier_reply(self.body)
+                    {
+                        return Err(Unserved::Replay(message));
+                    }
+                    Progress::Answered(reply.refuse(number, status))
+                }
+            },
+        )
     }
 
     /// Executes an operation that may be executed.

@@ -17,6 +17,7 @@ mod data;
 mod delegations;
 mod exports;
 mod holders;
+mod interrupted;
 mod mutated;
 mod names;
 mod operators;
