@@ -28,7 +28,7 @@ use super::seam::{
 };
 use crate::rpc::ConnectionRef;
 use crate::state::{
-    ChangedSize, ClientId, DelegationGate, FileUse, HomeLink, IoKind, RecordProgress,
+    AnswerTicket, ChangedSize, ClientId, DelegationGate, FileUse, HomeLink, IoKind, RecordProgress,
     ReferringRequest, SessionBegin, SessionClaim, SessionConditions, SessionDirectory, SessionId,
     ShareMode, StateError, StateHome, StateTerms, StateViews, Stateid,
 };
@@ -173,6 +173,28 @@ impl ClientState {
     ) -> Result<T, StateError> {
         for _ in 0..RECORD_WAITS {
             match self.ask(run.clone()).await {
+                Err(StateError::Unrecorded(serial)) => {
+                    if !self.record_waits.wait(serial, self.link.now()).await {
+                        return Err(StateError::Delay);
+                    }
+                }
+                answer => return answer,
+            }
+        }
+        Err(StateError::Delay)
+    }
+
+    /// The same for a question that the home may answer later.
+    pub(super) async fn ask_recorded_for_later<T: Send + 'static>(
+        &self,
+        run: impl FnOnce(&mut StateHome, Duration, AnswerTicket) -> Option<Result<T, StateError>>
+        + Clone
+        + Send
+        + 'static,
+    ) -> Result<T, StateError> {
+        for _ in 0..RECORD_WAITS {
+            let answer = self.link.ask_for_later(run.clone()).await;
+            match answer.unwrap_or(Err(StateError::Delay)) {
                 Err(StateError::Unrecorded(serial)) => {
                     if !self.record_waits.wait(serial, self.link.now()).await {
                         return Err(StateError::Delay);
@@ -466,7 +488,7 @@ impl StateSeam for ClientState {
     async fn lock(
         &self,
         compound: &ClientRequest,
-        file: &FileIdentity,
+        file: (&FileIdentity, bool),
         arguments: &millrace_wire::nfs4::LockOperation<'_>,
     ) -> Result<StateId, super::seam::LockRefusal> {
         super::client_locks::lock(self, compound.client(), file, arguments).await
@@ -475,7 +497,7 @@ impl StateSeam for ClientState {
     async fn test_lock(
         &self,
         compound: &ClientRequest,
-        file: &FileIdentity,
+        file: (&FileIdentity, bool),
         arguments: &millrace_wire::nfs4::LocktOperation<'_>,
     ) -> Result<(), super::seam::LockRefusal> {
         super::client_locks::test_lock(self, compound.client(), file, arguments).await

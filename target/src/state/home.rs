@@ -14,6 +14,7 @@ use super::durable::{RecordChange, RecordLog};
 use super::files::{FileKey, FileTable};
 use super::grace::GracePeriod;
 use super::holder_queries::HolderQueries;
+use super::host_locks::HostLocks;
 use super::lease::LeaseCells;
 use super::owners::OwnerTable;
 use super::published::PublishedStates;
@@ -196,6 +197,7 @@ pub struct StateHome {
     pub(super) delegated: BTreeMap<u64, u32>,
     pub(super) relief: Option<ReliefRequest>,
     pub(super) holder_queries: HolderQueries,
+    pub(super) host_locks: HostLocks,
     /// No lease runs out before this.
     pub(super) earliest_lease_end: Duration,
     pub(super) events: VecDeque<StateEvent>,
@@ -228,6 +230,7 @@ impl StateHome {
             delegated: BTreeMap::new(),
             relief: None,
             holder_queries: HolderQueries::default(),
+            host_locks: HostLocks::default(),
             earliest_lease_end: Duration::ZERO,
             events: VecDeque::new(),
             grace: GracePeriod::default(),

@@ -31,6 +31,13 @@ pub struct AnswerTicket {
     token: u64,
 }
 
+#[cfg(test)]
+impl AnswerTicket {
+    pub(super) fn for_test(reactor: usize, token: u64) -> Self {
+        Self { reactor, token }
+    }
+}
+
 /// A question of one reactor to the home on another one.
 pub struct HomeRequest {
     /// The reactor that asks.
@@ -76,6 +83,13 @@ impl HomeAnswer {
             token: ticket.token,
             value: Box::new(value),
         }
+    }
+}
+
+#[cfg(test)]
+impl HomeAnswer {
+    pub(super) fn into_value<T: 'static>(self) -> T {
+        *self.value.downcast().expect("an answer of this type")
     }
 }
 

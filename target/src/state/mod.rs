@@ -13,6 +13,8 @@
 //! - Slots of sessions come and go with the memory for cached replies ([`HighestSlots`]).
 //! - Callbacks: the home decides which client is called about what, in which slot and by which
 //!   connection ([`CallbackOrder`]); the reactor of the connection sends them.
+//! - Locks that the host takes as well: the home orders them ([`HostLockOrder`]); a thread carries the
+//!   orders out.
 
 mod backchannel;
 mod callbacks;
@@ -27,6 +29,7 @@ mod files;
 mod grace;
 mod holder_queries;
 mod home;
+mod host_locks;
 mod lease;
 mod link;
 mod locks;
@@ -66,12 +69,13 @@ pub use files::FileKey;
 pub use grace::{GraceStatus, RecoveredClients};
 pub use holder_queries::{ChangedSize, HolderAttributes};
 pub use home::{StateConfig, StateEvent, StateHome, StateTerms, StateViews};
+pub use host_locks::{HostLockAction, HostLockAnswer, HostLockOrder};
 pub use lease::LeaseCells;
 pub use link::{AnswerTicket, HomeAnswer, HomeLink, HomeOutbox, HomeRequest};
 pub use locks::{LockHolder, LockRequest};
 pub use opens::{IoGrant, IoKind, OpenOutcome, OpenTerms};
 pub use published::PublishedStates;
-pub use ranges::{ByteRange, LockConflict, LockMode};
+pub use ranges::{ByteRange, LockConflict, LockMode, UnionPart};
 pub use reports::{
     CallbackHealth, ClientReport, GraceReport, ReportSlice, StateCounts, StateFilter, StateKind,
     StateReport, StateReportDetail,

@@ -44,7 +44,13 @@ impl StateHome {
             if let Some(open) = self.states.open_mut(lock.open) {
                 open.locks.retain(|&one| one != state);
             }
-            self.change_ranges(file, client, |ranges| ranges.unlock_state(state));
+            let hull = self
+                .files
+                .get(file)
+                .and_then(|file| file.ranges.hull(state));
+            if let Some(hull) = hull {
+                self.change_ranges(file, client, hull, |ranges| ranges.unlock_state(state));
+            }
         }
         Some(detail)
     }

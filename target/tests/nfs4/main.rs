@@ -17,6 +17,7 @@ mod data;
 mod delegations;
 mod exports;
 mod holders;
+mod host_locks;
 mod interrupted;
 mod mutated;
 mod names;
