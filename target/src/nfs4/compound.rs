@@ -11,6 +11,7 @@ use millrace_wire::nfs4::{
 };
 use millrace_wire::xdr::{Array, Decoder};
 
+use super::copy::COPY_MAX;
 use super::export_tree::ExportTree;
 use super::interrupted::uses_names;
 use super::position::FilePosition;
@@ -52,6 +53,24 @@ pub(super) async fn next_turn() {
 fn transfer_max(message: usize, around: usize) -> u64 {
     let room = message.saturating_sub(around);
     room.min(TRANSFER_MAX as usize) as u64
+}
+
+/// The bytes that an operation moves, if it moves any.
+fn moved_bytes(operation: &Operation<'_>) -> Option<u64> {
+    let transfer = |bytes: u32| u64::from(bytes.min(TRANSFER_MAX));
+    // No bytes are all to the end, which is not known yet.
+    let range = |bytes: u64| match bytes {
+        0 => u64::from(TRANSFER_MAX),
+        bytes => bytes.min(COPY_MAX),
+    };
+    Some(match operation {
+        Operation::Read(read) | Operation::ReadPlus(read) => transfer(read.count),
+        Operation::Write(write) => transfer(write.data.length),
+        Operation::Copy(copy) => range(copy.count),
+        Operation::Clone(clone) => range(clone.count),
+        Operation::Allocate(space) | Operation::Deallocate(space) => range(space.length),
+        _ => return None,
+    })
 }
 
 /// A COMPOUND that is executed.
@@ -261,8 +280,10 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
             let status = reply.refuse(number, OperationStatus::NoFileHandle);
             return Ok(Progress::Answered(status));
         }
-        if !self.is_admitted && !call.is_admitted_at_once() && rule.handles != HandleNeed::Nothing {
-            self.admit(step.operation, call).await?;
+        let moved = moved_bytes(step.operation);
+        let waits = rule.handles != HandleNeed::Nothing && (moved.is_some() || !self.is_admitted);
+        if waits && !call.is_admitted_at_once() {
+            self.admit(moved, call).await?;
         }
         reply.reserve(rule.result_bytes).await;
         if rule.changes && reply.room() < rule.result_bytes {
@@ -286,21 +307,13 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
     /// Waits for the limits of client and export: for each operation that moves data, else once.
     async fn admit<B: Bulk>(
         &mut self,
-        operation: &Operation<'_>,
+        moved: Option<u64>,
         call: &mut ProgramCall<'_, B>,
     ) -> Result<(), Unserved> {
-        let bytes = match operation {
-            Operation::Read(read) | Operation::ReadPlus(read) => read.count,
-            Operation::Write(write) => write.data.length,
-            Operation::Copy(copy) => u32::try_from(copy.count).unwrap_or(u32::MAX),
-            _ => {
-                self.is_admitted = true;
-                0
-            }
-        };
+        self.is_admitted |= moved.is_none();
         let subject = CallSubject {
             export: self.export.map(|export| export.id),
-            bytes: u64::from(bytes.min(TRANSFER_MAX)),
+            bytes: moved.unwrap_or(0),
             ..CallSubject::default()
         };
         call.admit(subject).await.map(drop)

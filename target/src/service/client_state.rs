@@ -171,12 +171,15 @@ impl SharedClientState {
             slots: self.config.fore_most.requests,
         };
         let versions = self.minor_versions.clone();
-        (
-            ClientState::new(link, views, identity, lease, versions)
-                .with_callbacks(sender)
-                .with_records(self.progress.clone()),
-            post,
-        )
+        let state = ClientState::new(link, views, identity, lease, versions)
+            .with_callbacks(sender)
+            .with_records(self.progress.clone());
+        let alarms = self.alarms.clone();
+        state.wake_by(move || {
+            let alarms = alarms.lock().unwrap_or_else(PoisonError::into_inner);
+            alarms.iter().for_each(Alarm::ring);
+        });
+        (state, post)
     }
 }
 

@@ -13,6 +13,8 @@
 //! - Slots of sessions come and go with the memory for cached replies ([`HighestSlots`]).
 //! - Callbacks: the home decides which client is called about what, in which slot and by which
 //!   connection ([`CallbackOrder`]); the reactor of the connection sends them.
+//! - I/O that has begun with state that is revoked ends before the state is granted to others
+//!   ([`IoFences`]).
 //! - Locks that the host takes as well: the home orders them ([`HostLockOrder`]); a thread carries the
 //!   orders out.
 
@@ -24,6 +26,7 @@ mod delegation_guards;
 mod delegations;
 mod durable;
 mod error;
+mod fences;
 mod figures;
 mod files;
 mod grace;
@@ -64,6 +67,7 @@ pub use delegation_guards::{DelegationGate, DelegationGuards};
 pub use delegations::{DelegationOutcome, DelegationRequest, DelegationWish, FileUse};
 pub use durable::{DurableClient, RecordChange, RecordProgress};
 pub use error::StateError;
+pub use fences::{IoFences, IoRegister, RunningIo};
 pub use figures::StateFigures;
 pub use files::FileKey;
 pub use grace::{GraceStatus, RecoveredClients};

@@ -92,6 +92,7 @@ impl StateHome {
             *client.revoked_states(reason) += 1;
         }
         self.publish_conditions(index);
+        self.fences.raise(&stateid);
         if let Some(file) = self.files.get(file) {
             self.events.push_back(StateEvent::Revoked {
                 client,

@@ -23,6 +23,7 @@ mod mutated;
 mod names;
 mod operators;
 mod restart;
+mod revocation;
 mod sessions;
 mod version2;
 mod xattrs;

@@ -2,6 +2,7 @@
 
 mod clients;
 mod expiry;
+mod fences;
 mod host_locks;
 mod link;
 mod locks;
