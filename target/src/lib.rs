@@ -10,6 +10,7 @@ pub mod access;
 pub mod capture;
 pub mod file_data;
 pub mod flow;
+mod interrupted_call;
 mod latency;
 mod log_limit;
 pub mod mount3;

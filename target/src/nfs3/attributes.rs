@@ -8,7 +8,7 @@ use millrace_wire::nfs3::{
 
 use super::context::{Context, Object, bare};
 use super::convert::{set_attributes, time_from};
-use super::interrupted_call;
+use crate::interrupted_call;
 use crate::store_times::StoreClass;
 
 pub(super) async fn getattr<S: Store>(context: &Context<'_, S>) -> GetattrResults {

@@ -10,7 +10,7 @@ use millrace_wire::nfs3::{
 
 use super::context::{Context, Object};
 use super::convert::set_attributes;
-use super::interrupted_call::{self, Made};
+use crate::interrupted_call::{self, Made};
 use crate::store_times::StoreClass;
 
 pub(super) async fn create<S: Store>(

@@ -11,7 +11,6 @@ mod convert;
 mod create;
 mod delegations;
 mod directory;
-mod interrupted_call;
 mod lookup;
 mod program;
 mod read;

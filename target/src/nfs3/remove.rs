@@ -7,7 +7,7 @@ use millrace_wire::nfs3::{
 };
 
 use super::context::{Context, Object};
-use super::interrupted_call::{self, Verdict};
+use crate::interrupted_call::{self, Verdict};
 use crate::replay::InterruptedCall;
 use crate::store_times::StoreClass;
 
@@ -86,8 +86,8 @@ pub(super) async fn rename<S: Store>(
         Some(begun) => {
             Box::pin(interrupted_call::renamed(
                 begun,
-                (from, names.0),
-                (&to, names.1),
+                (&**from, names.0),
+                (&*to, names.1),
             ))
             .await
         }

@@ -225,9 +225,13 @@ pub(super) fn check_set(
     minor_version: u32,
 ) -> Result<(), OperationStatus> {
     let others = mask.without(allowed);
+    let mut known = supported(minor_version);
+    if minor_version >= 2 {
+        known.insert(Number::CloneBlockSize.number());
+    }
     if others.is_empty() {
         Ok(())
-    } else if others.without(&supported(minor_version)).is_empty() {
+    } else if others.without(&known).is_empty() {
         Err(OperationStatus::Invalid)
     } else {
         Err(OperationStatus::AttributeNotSupported)

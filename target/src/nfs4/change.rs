@@ -18,6 +18,7 @@ use super::set::AttributeChanges;
 use super::{names, status};
 use crate::access::ExportedObject;
 use crate::call::Bulk;
+use crate::interrupted_call::{self, Made};
 use crate::rpc::program::{ProgramCall, Unserved};
 use crate::store_times::StoreClass;
 
@@ -104,14 +105,23 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
             Kind::Special(kind) => store.make_node(caller, handle, name, kind, &set).await,
             _ => store.make_directory(caller, handle, name, &set).await,
         };
-        match done.result {
-            Ok((made, _)) => Ok(MadeObject {
-                object: self.with_list(directory.at(made), &changes).await?,
-                directory: self.change_info(directory, &done.consistency).await,
-                set: changes.mask,
-            }),
-            Err(error) => Err(status::status(error)),
-        }
+        let (made, consistency) = match (done.result, &self.again) {
+            (Ok((made, _)), _) => (made, done.consistency),
+            (Err(StoreError::Exists), Some(again)) => {
+                let text = (kind == Kind::Symlink).then_some(text);
+                let set = &set;
+                let wanted = Made { kind, set, text };
+                let found = interrupted_call::made(again, directory, name, &wanted);
+                let found = Box::pin(found).await.ok_or(OperationStatus::Exists)?;
+                (found.0, Consistency::default())
+            }
+            (Err(error), _) => return Err(status::status(error)),
+        };
+        Ok(MadeObject {
+            object: self.with_list(directory.at(made), &changes).await?,
+            directory: self.change_info(directory, &consistency).await,
+            set: changes.mask,
+        })
     }
 
     /// A new object, once it has the access control list that it is to have.
@@ -188,6 +198,9 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
             return Err(OperationStatus::FileOpen);
         }
         self.begin_change_of(directory, name).await?;
+        if let Some(answer) = Box::pin(self.removed_before(directory, name)).await {
+            return answer;
+        }
         let store = self.store(directory, StoreClass::Metadata);
         let (caller, handle) = (&directory.caller, directory.handle);
         let mut done = store.remove(caller, handle, name).await;
@@ -232,6 +245,10 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
             }
             self.begin_change_of(directory, name).await?;
         }
+        let names = ((from, arguments.from), (to, arguments.to));
+        if let Some(answer) = Box::pin(self.renamed_before(names.0, names.1)).await {
+            return answer;
+        }
         let (old, new) = ((from.handle, arguments.from), (to.handle, arguments.to));
         let store = self.store(from, StoreClass::Metadata);
         let done = store.rename(&from.caller, old, new).await;
@@ -270,7 +287,10 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
         let done = store.link(caller, object.handle, handle, name).await;
         match done.result {
             Ok(()) => Ok(self.change_info(directory, &done.directory).await),
-            Err(error) => Err(of_names(error)),
+            Err(error) => {
+                let before = self.linked_before(error, object, directory, name);
+                Box::pin(before).await.ok_or_else(|| of_names(error))
+            }
         }
     }
 }

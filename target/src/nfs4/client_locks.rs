@@ -23,7 +23,7 @@ enum OwnedHolder {
 pub(super) async fn lock(
     state: &ClientState,
     client: ClientId,
-    file: &FileIdentity,
+    (file, is_on_host): (&FileIdentity, bool),
     arguments: &LockOperation<'_>,
 ) -> Result<StateId, LockRefusal> {
     let range = ByteRange::new(arguments.offset, arguments.length).map_err(refusal)?;
@@ -37,7 +37,7 @@ pub(super) async fn lock(
         Locker::Existing(owner) => OwnedHolder::Existing(stateid(owner.lock)),
     };
     let reclaims = arguments.reclaim;
-    let locked = state.ask_recorded(move |home, now| {
+    let locked = state.ask_recorded_for_later(move |home, now, asker| {
         let holder = match &holder {
             OwnedHolder::New { open, owner } => LockHolder::New { open: *open, owner },
             OwnedHolder::Existing(lock) => LockHolder::Existing(*lock),
@@ -51,7 +51,10 @@ pub(super) async fn lock(
             waits,
             reclaims,
         };
-        home.lock(&request, now)
+        match is_on_host {
+            true => home.lock_on_host(&request, asker, now),
+            false => Some(home.lock(&request, now)),
+        }
     });
     locked.await.map(wire_stateid).map_err(refusal)
 }
@@ -60,15 +63,17 @@ pub(super) async fn lock(
 pub(super) async fn test_lock(
     state: &ClientState,
     client: ClientId,
-    file: &FileIdentity,
+    (file, is_on_host): (&FileIdentity, bool),
     arguments: &LocktOperation<'_>,
 ) -> Result<(), LockRefusal> {
     let range = ByteRange::new(arguments.offset, arguments.length).map_err(refusal)?;
     let (mode, _) = mode(arguments.kind);
     let owner: Box<[u8]> = arguments.owner.owner.0.into();
     let file = key(file);
-    let tested =
-        state.ask(move |home, now| home.test_lock(client, &owner, &file, range, mode, now));
+    let tested = state.ask_recorded_for_later(move |home, now, asker| match is_on_host {
+        true => home.test_lock_on_host((client, &owner), &file, (range, mode), asker, now),
+        false => Some(home.test_lock(client, &owner, &file, range, mode, now)),
+    });
     tested.await.map_err(refusal)
 }
 

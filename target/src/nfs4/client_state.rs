@@ -28,9 +28,9 @@ use super::seam::{
 };
 use crate::rpc::ConnectionRef;
 use crate::state::{
-    ChangedSize, ClientId, DelegationGate, FileUse, HomeLink, IoKind, RecordProgress,
-    ReferringRequest, SessionBegin, SessionClaim, SessionConditions, SessionDirectory, SessionId,
-    ShareMode, StateError, StateHome, StateTerms, StateViews, Stateid,
+    AnswerTicket, ChangedSize, ClientId, DelegationGate, FileUse, HomeLink, IoKind, IoRegister,
+    RecordProgress, ReferringRequest, RunningIo, SessionBegin, SessionClaim, SessionConditions,
+    SessionDirectory, SessionId, ShareMode, StateError, StateHome, StateTerms, StateViews, Stateid,
 };
 
 /// Longest reply that is cached unasked, if its request changed something: clients do not ask for
@@ -40,6 +40,9 @@ const CACHED_UNASKED: usize = 512;
 /// How often an operation waits for records: when it has waited for one, it may find that it depends
 /// on another.
 const RECORD_WAITS: usize = 4;
+
+/// How often a stateid is checked while other state is revoked at the same time.
+const IO_CHECKS: usize = 4;
 
 /// The identity of a server: the same on all listeners of a process and after its restart, and
 /// different for each server (RFC 8881 section 2.10.5).
@@ -57,6 +60,7 @@ pub struct ClientState {
     callbacks: Option<CallbackSender>,
     delegations: DelegationGate,
     record_waits: RecordWaits,
+    io: Rc<IoRegister>,
 }
 
 /// A request that has its slot.
@@ -96,10 +100,12 @@ impl ClientState {
         lease: Duration,
         minor_versions: Vec<u32>,
     ) -> Self {
-        let link = Rc::new(link);
+        let io = Rc::new(IoRegister::new(Arc::clone(&views.fences), link.reactor()));
+        let link = Rc::new(link.behind(Rc::clone(&io)));
         Self {
             delegations: DelegationGate::new(Rc::clone(&link), Arc::clone(&views.delegations)),
             record_waits: RecordWaits::default(),
+            io,
             link,
             views,
             identity,
@@ -150,6 +156,11 @@ impl ClientState {
         let _ = self.link.ask_here(|home, _| home.change_terms(terms));
     }
 
+    /// Wakes all reactors by this when one of them may have to pass a fence.
+    pub fn wake_by(&self, wake: impl Fn() + Send + Sync + 'static) {
+        self.views.fences.wake_by(wake);
+    }
+
     /// The way to the home.
     #[must_use]
     pub fn link(&self) -> &HomeLink {
@@ -184,6 +195,28 @@ impl ClientState {
         Err(StateError::Delay)
     }
 
+    /// The same for a question that the home may answer later.
+    pub(super) async fn ask_recorded_for_later<T: Send + 'static>(
+        &self,
+        run: impl FnOnce(&mut StateHome, Duration, AnswerTicket) -> Option<Result<T, StateError>>
+        + Clone
+        + Send
+        + 'static,
+    ) -> Result<T, StateError> {
+        for _ in 0..RECORD_WAITS {
+            let answer = self.link.ask_for_later(run.clone()).await;
+            match answer.unwrap_or(Err(StateError::Delay)) {
+                Err(StateError::Unrecorded(serial)) => {
+                    if !self.record_waits.wait(serial, self.link.now()).await {
+                        return Err(StateError::Delay);
+                    }
+                }
+                answer => return answer,
+            }
+        }
+        Err(StateError::Delay)
+    }
+
     /// Those who wait for records.
     #[must_use]
     pub fn record_waits(&self) -> &RecordWaits {
@@ -193,7 +226,7 @@ impl ClientState {
 
 impl StateSeam for ClientState {
     type Compound = ClientRequest;
-    type IoGuard = ();
+    type IoGuard = RunningIo;
 
     fn minor_versions(&self) -> &[u32] {
         &self.minor_versions
@@ -466,7 +499,7 @@ impl StateSeam for ClientState {
     async fn lock(
         &self,
         compound: &ClientRequest,
-        file: &FileIdentity,
+        file: (&FileIdentity, bool),
         arguments: &millrace_wire::nfs4::LockOperation<'_>,
     ) -> Result<StateId, super::seam::LockRefusal> {
         super::client_locks::lock(self, compound.client(), file, arguments).await
@@ -475,7 +508,7 @@ impl StateSeam for ClientState {
     async fn test_lock(
         &self,
         compound: &ClientRequest,
-        file: &FileIdentity,
+        file: (&FileIdentity, bool),
         arguments: &millrace_wire::nfs4::LocktOperation<'_>,
     ) -> Result<(), super::seam::LockRefusal> {
         super::client_locks::test_lock(self, compound.client(), file, arguments).await
@@ -572,7 +605,7 @@ impl StateSeam for ClientState {
         file: &FileIdentity,
         state: StateId,
         kind: StateIdUse,
-    ) -> OperationOutcome<()> {
+    ) -> OperationOutcome<RunningIo> {
         let (client, file, state) = (compound.client(), key(file), stateid(state));
         let kind = match kind {
             StateIdUse::Read => IoKind::Read,
@@ -580,21 +613,33 @@ impl StateSeam for ClientState {
             StateIdUse::Resize => IoKind::SetSize,
             StateIdUse::SetAttributes => {
                 let checked = self.delegations.check(Some(client), &file, FileUse::Change);
-                return checked.await.map_err(|error| status(&error));
+                let checked = checked.await.map_err(|error| status(&error));
+                return checked.map(|()| self.io.begin(&state));
             }
         };
+        // Before the check, so that a revocation between the two does not miss it.
+        let guard = self.io.begin(&state);
         if self
             .views
             .stateids
             .allows(client, &file, &state, kind.access())
         {
-            return Ok(());
+            return Ok(guard);
         }
+        // The answer may wait for I/O with this stateid, which has not begun yet.
+        drop(guard);
         let check = move |home: &mut StateHome, now| {
             home.check_io(client, &file, &state, kind, now).map(drop)
         };
-        self.ask_recorded(check)
-            .await
-            .map_err(|error| status(&error))
+        for _ in 0..IO_CHECKS {
+            let fence = self.io.newest_fence();
+            let checked = self.ask_recorded(check).await;
+            checked.map_err(|error| status(&error))?;
+            let guard = self.io.begin(&state);
+            if self.io.newest_fence() == fence {
+                return Ok(guard);
+            }
+        }
+        Err(OperationStatus::Delay)
     }
 }

@@ -11,7 +11,9 @@ use millrace_wire::nfs4::{
 };
 use millrace_wire::xdr::{Array, Decoder};
 
+use super::copy::COPY_MAX;
 use super::export_tree::ExportTree;
+use super::interrupted::uses_names;
 use super::position::FilePosition;
 use super::reply::{CompoundReply, SessionBounds};
 use super::seam::{CallOrigin, CompoundShape, FinishedReply, SequenceOutcome, StateSeam};
@@ -20,6 +22,7 @@ use crate::access::Access;
 use crate::call::Bulk;
 use crate::exports::Export;
 use crate::file_data::TRANSFER_MAX;
+use crate::replay::InterruptedCall;
 use crate::rpc::CallSubject;
 use crate::rpc::program::{ProgramCall, Unserved};
 use crate::store_times::StoreTimes;
@@ -52,6 +55,24 @@ fn transfer_max(message: usize, around: usize) -> u64 {
     room.min(TRANSFER_MAX as usize) as u64
 }
 
+/// The bytes that an operation moves, if it moves any.
+fn moved_bytes(operation: &Operation<'_>) -> Option<u64> {
+    let transfer = |bytes: u32| u64::from(bytes.min(TRANSFER_MAX));
+    // No bytes are all to the end, which is not known yet.
+    let range = |bytes: u64| match bytes {
+        0 => u64::from(TRANSFER_MAX),
+        bytes => bytes.min(COPY_MAX),
+    };
+    Some(match operation {
+        Operation::Read(read) | Operation::ReadPlus(read) => transfer(read.count),
+        Operation::Write(write) => transfer(write.data.length),
+        Operation::Copy(copy) => range(copy.count),
+        Operation::Clone(clone) => range(clone.count),
+        Operation::Allocate(space) | Operation::Deallocate(space) => range(space.length),
+        _ => return None,
+    })
+}
+
 /// A COMPOUND that is executed.
 pub(super) struct CompoundRun<'c, S, H: StateSeam> {
     pub access: Access<'c, S>,
@@ -73,6 +94,10 @@ pub(super) struct CompoundRun<'c, S, H: StateSeam> {
     /// Most bytes of READ and WRITE, as clients are told them.
     pub read_max: u64,
     pub write_max: u64,
+    /// The operations behind SEQUENCE, as they were received.
+    pub body: &'c [u8],
+    /// The known facts about the present operation if an earlier process may have executed it.
+    pub again: Option<InterruptedCall>,
     /// Whether an operation was executed that changes something.
     changes: bool,
     is_admitted: bool,
@@ -125,6 +150,8 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
             turned_away: false,
             read_max: u64::from(TRANSFER_MAX),
             write_max: u64::from(TRANSFER_MAX),
+            body: &[],
+            again: None,
             changes: false,
             is_admitted: false,
         }
@@ -136,12 +163,12 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
         &mut self,
         call: &mut ProgramCall<'_, B>,
         header: &CompoundHeader<'_>,
-        input: Decoder<'_>,
+        input: Decoder<'c>,
         reply: &mut CompoundReply<'_>,
     ) -> Result<bool, Unserved> {
         let count = header.operations;
         let mut operations =
-            OperationReader::<Operation<'_>>::new(input, header.minor_version, header.operations);
+            OperationReader::<Operation<'c>>::new(input, header.minor_version, header.operations);
         let (mut at, mut is_uncached) = (0, false);
         while let Some(next) = operations.next() {
             if at > 0 && at % OPERATIONS_AT_ONCE == 0 {
@@ -232,14 +259,15 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
 
     async fn step<B: Bulk>(
         &mut self,
-        step: &Step<'_, '_>,
+        step: &Step<'_, 'c>,
         call: &mut ProgramCall<'_, B>,
         header: &CompoundHeader<'_>,
         reply: &mut CompoundReply<'_>,
     ) -> Result<Progress, Unserved> {
         let (number, rule) = (step.known.number(), &step.rule);
         if let Operation::Sequence(sequence) = step.operation {
-            return Ok(self.sequence(sequence, call, header, reply).await);
+            self.body = step.behind.rest();
+            return self.sequence(sequence, call, header, reply).await;
         }
         let (current, saved) = (self.current.is_some(), self.saved.is_some());
         let has_handles = match rule.handles {
@@ -252,8 +280,10 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
             let status = reply.refuse(number, OperationStatus::NoFileHandle);
             return Ok(Progress::Answered(status));
         }
-        if !self.is_admitted && !call.is_admitted_at_once() && rule.handles != HandleNeed::Nothing {
-            self.admit(step.operation, call).await?;
+        let moved = moved_bytes(step.operation);
+        let waits = rule.handles != HandleNeed::Nothing && (moved.is_some() || !self.is_admitted);
+        if waits && !call.is_admitted_at_once() {
+            self.admit(moved, call).await?;
         }
         reply.reserve(rule.result_bytes).await;
         if rule.changes && reply.room() < rule.result_bytes {
@@ -262,28 +292,28 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
             return Ok(Progress::Answered(reply.refuse(number, status)));
         }
         self.changes |= rule.changes;
+        let uses_names = uses_names(step.operation);
+        if uses_names {
+            Box::pin(self.record_names(step.operation, call)).await?;
+        }
         let status = self.perform(step, call, reply).await?;
+        if uses_names {
+            self.again = None;
+            call.end_use();
+        }
         Ok(Progress::Answered(status))
     }
 
     /// Waits for the limits of client and export: for each operation that moves data, else once.
     async fn admit<B: Bulk>(
         &mut self,
-        operation: &Operation<'_>,
+        moved: Option<u64>,
         call: &mut ProgramCall<'_, B>,
     ) -> Result<(), Unserved> {
-        let bytes = match operation {
-            Operation::Read(read) | Operation::ReadPlus(read) => read.count,
-            Operation::Write(write) => write.data.length,
-            Operation::Copy(copy) => u32::try_from(copy.count).unwrap_or(u32::MAX),
-            _ => {
-                self.is_admitted = true;
-                0
-            }
-        };
+        self.is_admitted |= moved.is_none();
         let subject = CallSubject {
             export: self.export.map(|export| export.id),
-            bytes: u64::from(bytes.min(TRANSFER_MAX)),
+            bytes: moved.unwrap_or(0),
             ..CallSubject::default()
         };
         call.admit(subject).await.map(drop)
@@ -295,40 +325,51 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
         call: &ProgramCall<'_, B>,
         header: &CompoundHeader<'_>,
         reply: &mut CompoundReply<'_>,
-    ) -> Progress {
+    ) -> Result<Progress, Unserved> {
         let number = OperationNumber::Sequence.number();
         let shape = CompoundShape {
             operations: header.operations,
             request_bytes: call.length(),
             arguments: call.input().rest(),
         };
-        match self.seam.sequence(&self.origin, arguments, &shape).await {
-            SequenceOutcome::Execute(accepted) => {
-                self.session = Some(RequestInSession {
-                    compound: accepted.compound,
-                    id: arguments.session,
-                });
-                let SessionBounds {
-                    request,
-                    reply: most,
-                    ..
-                } = accepted.bounds;
-                self.read_max = transfer_max(most, AROUND_READ);
-                self.write_max = transfer_max(request, AROUND_WRITE);
-                reply.set_bounds(accepted.bounds);
-                Progress::Answered(reply.push(number, &Ok::<_, OperationStatus>(accepted.reply)))
-            }
-            SequenceOutcome::Repeat(cached) => {
-                Progress::Repeated(Box::pin(super::session::repeat(&cached, reply)).await)
-            }
-            SequenceOutcome::Uncached(results) => {
-                match reply.push(number, &Ok::<_, OperationStatus>(results)) {
-                    OperationStatus::Ok => Progress::Uncached,
-                    status => Progress::Answered(status),
+        Ok(
+            match self.seam.sequence(&self.origin, arguments, &shape).await {
+                SequenceOutcome::Execute(accepted) => {
+                    self.session = Some(RequestInSession {
+                        compound: accepted.compound,
+                        id: arguments.session,
+                    });
+                    let SessionBounds {
+                        request,
+                        reply: most,
+                        ..
+                    } = accepted.bounds;
+                    self.read_max = transfer_max(most, AROUND_READ);
+                    self.write_max = transfer_max(request, AROUND_WRITE);
+                    reply.set_bounds(accepted.bounds);
+                    Progress::Answered(
+                        reply.push(number, &Ok::<_, OperationStatus>(accepted.reply)),
+                    )
                 }
-            }
-            SequenceOutcome::Refuse(status) => Progress::Answered(reply.refuse(number, status)),
-        }
+                SequenceOutcome::Repeat(cached) => {
+                    Progress::Repeated(Box::pin(super::session::repeat(&cached, reply)).await)
+                }
+                SequenceOutcome::Uncached(results) => {
+                    match reply.push(number, &Ok::<_, OperationStatus>(results)) {
+                        OperationStatus::Ok => Progress::Uncached,
+                        status => Progress::Answered(status),
+                    }
+                }
+                SequenceOutcome::Refuse(status) => {
+                    if status == OperationStatus::BadSession
+                        && let Some(message) = call.earlier_reply(self.body)
+                    {
+                        return Err(Unserved::Replay(message));
+                    }
+                    Progress::Answered(reply.refuse(number, status))
+                }
+            },
+        )
     }
 
     /// Executes an operation that may be executed.

@@ -22,7 +22,7 @@ use crate::file_data::{TRANSFER_MAX, stability_to};
 use crate::store_times::StoreClass;
 
 /// Most bytes that one COPY copies, and for how long.
-const COPY_MAX: u64 = 64 << 20;
+pub(super) const COPY_MAX: u64 = 64 << 20;
 const COPY_TIME: Duration = Duration::from_millis(100);
 
 /// The files of a copy, with the guards of their states.

@@ -10,7 +10,7 @@
 //! | `client_state`, `client_sessions`, `client_opens`, `client_locks`, `client_translation`, `cached_reply` | the answers of the room `state` |
 //! | `callback` | calls to clients |
 //! | `export_tree`, `position` | one name space over all exports, and the handles of a COMPOUND |
-//! | `lookup`, `directory`, `change` | names |
+//! | `lookup`, `directory`, `change`, `interrupted` | names |
 //! | `attributes`, `getattr`, `set`, `acl` | attributes |
 //! | `data`, `open` | contents of files |
 //! | `version2`, `copy`, `read_plus`, `xattrs` | what minor version 2 adds |
@@ -35,6 +35,7 @@ mod decimal;
 mod directory;
 mod export_tree;
 mod getattr;
+mod interrupted;
 mod lookup;
 mod names;
 mod open;

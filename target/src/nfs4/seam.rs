@@ -309,19 +309,19 @@ pub trait StateSeam: 'static {
         open: StateId,
     ) -> OperationOutcome<StateId>;
 
-    /// LOCK.
+    /// LOCK of a file, and whether the host takes locks of it as well.
     async fn lock(
         &self,
         compound: &Self::Compound,
-        file: &FileIdentity,
+        file: (&FileIdentity, bool),
         arguments: &LockOperation<'_>,
     ) -> Result<StateId, LockRefusal>;
 
-    /// LOCKT.
+    /// LOCKT, likewise.
     async fn test_lock(
         &self,
         compound: &Self::Compound,
-        file: &FileIdentity,
+        file: (&FileIdentity, bool),
         arguments: &LocktOperation<'_>,
     ) -> Result<(), LockRefusal>;
 

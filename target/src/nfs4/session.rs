@@ -96,12 +96,15 @@ impl<S: Store, H: StateSeam> CompoundRun<'_, S, H> {
         number: u32,
         reply: &mut CompoundReply<'_>,
     ) -> OperationStatus {
-        let file = match self.object(OperationStatus::IsDirectory) {
-            Ok(object) => Self::identity(object),
+        let (file, is_on_host) = match self.object(OperationStatus::IsDirectory) {
+            Ok(object) => (
+                Self::identity(object),
+                object.export.store.properties().changes_elsewhere,
+            ),
             Err(status) => return reply.refuse(number, status),
         };
         match operation {
-            Operation::Lock(arguments) => match self.lock(&file, arguments).await {
+            Operation::Lock(arguments) => match self.lock((&file, is_on_host), arguments).await {
                 Ok(state) => {
                     self.current_state = state;
                     reply.push::<LockReply<'_>>(number, &Ok(state))
@@ -115,7 +118,8 @@ impl<S: Store, H: StateSeam> CompoundRun<'_, S, H> {
                 let Some(compound) = compound else {
                     return reply.refuse(number, OperationStatus::OperationNotInSession);
                 };
-                match self.seam.test_lock(compound, &file, arguments).await {
+                let file = (&file, is_on_host);
+                match self.seam.test_lock(compound, file, arguments).await {
                     Ok(()) => reply.push::<LocktReply<'_>>(number, &Ok(())),
                     Err(refusal) => with_failure(&refusal, |failure| {
                         reply.push::<LocktReply<'_>>(number, &Err(failure))
@@ -138,7 +142,7 @@ impl<S: Store, H: StateSeam> CompoundRun<'_, S, H> {
 
     async fn lock(
         &self,
-        file: &FileIdentity,
+        file: (&FileIdentity, bool),
         arguments: &LockOperation<'_>,
     ) -> Result<StateId, LockRefusal> {
         let mut arguments = *arguments;

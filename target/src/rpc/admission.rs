@@ -72,6 +72,22 @@ pub struct CallSubject<'a> {
     pub names: [Option<NamedEntry<'a>>; 2],
 }
 
+impl AdmissionControl {
+    /// Records in the journal that names are used by a call that may be executed twice. The record
+    /// ends when the guard is [done](JournalGuard::done).
+    pub fn note_use(&self, key: &CallKey, subject: &CallSubject<'_>) -> Option<JournalGuard<'_>> {
+        let journal = self.journal.get().filter(|_| subject.lasting)?;
+        let targets = self.targets(subject);
+        self.replay.contest(key, targets);
+        JournalGuard::begin(journal, key, Moment::now(), targets, false)
+    }
+
+    fn targets(&self, subject: &CallSubject<'_>) -> [u64; 2] {
+        let target = |(directory, name)| self.replay.target(directory, name);
+        subject.names.map(|name| name.map_or(0, target))
+    }
+}
+
 /// Held while a call is executed. If it is dropped before [`Admission::record`], the call was not
 /// executed; after that it is unknown, as the task may have panicked at any point.
 pub(super) struct Admission<'a> {
@@ -101,15 +117,10 @@ impl<'a> Admission<'a> {
         if let (true, Some(journal), Some(key)) =
             (subject.lasting, control.journal.get(), self.ticket.key())
         {
-            let target = |(directory, name)| control.replay.target(directory, name);
-            let targets = subject.names.map(|name| name.map_or(0, target));
+            let targets = control.targets(subject);
             control.replay.contest(key, targets);
             let contested = again.is_some_and(|again| !again.alone);
-            let place = journal.borrow_mut().begin(key, began, targets, contested);
-            self.record = place.map(|place| JournalGuard {
-                journal,
-                place: Some(place),
-            });
+            self.record = JournalGuard::begin(journal, key, began, targets, contested);
         }
         again
     }
@@ -133,13 +144,27 @@ impl<'a> Admission<'a> {
 
 /// A call that the journal records as begun. If this is dropped, the record stays: it is unknown
 /// whether the call was executed.
-struct JournalGuard<'a> {
+pub(super) struct JournalGuard<'a> {
     journal: &'a RefCell<Writer>,
     place: Option<JournalPlace>,
 }
 
-impl JournalGuard<'_> {
-    fn done(mut self, reply: &[u8]) {
+impl<'a> JournalGuard<'a> {
+    fn begin(
+        journal: &'a RefCell<Writer>,
+        key: &CallKey,
+        began: Moment,
+        targets: [u64; 2],
+        contested: bool,
+    ) -> Option<Self> {
+        let place = journal.borrow_mut().begin(key, began, targets, contested);
+        place.map(|place| Self {
+            journal,
+            place: Some(place),
+        })
+    }
+
+    pub fn done(mut self, reply: &[u8]) {
         if let Some(place) = self.place.take() {
             self.journal.borrow_mut().done(&place, Moment::now(), reply);
         }

@@ -177,6 +177,7 @@ impl<P: Programs> Dispatcher<P> {
             control: &self.inner.control,
             is_admitted: false,
             admission: None,
+            names_in_use: None,
         }
     }
 
@@ -197,7 +198,7 @@ impl<P: Programs> Dispatcher<P> {
             .serve(accepted.index, &mut program_call, reply)
             .await;
         let is_once = accepted.procedure.once;
-        let admission = is_once.then(|| program_call.admission.take()).flatten();
+        let admission = program_call.admission.take();
         match served {
             Ok(done) => {
                 debug_assert!(
@@ -215,7 +216,8 @@ impl<P: Programs> Dispatcher<P> {
                 done.answer
             }
             Err(unserved) => {
-                if let Some(admission) = admission {
+                // Of several operations, some may have been executed: dropped, it is unknown.
+                if let Some(admission) = admission.filter(|_| is_once) {
                     admission.void();
                 }
                 if matches!(unserved, Unserved::Garbage)

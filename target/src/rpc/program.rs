@@ -26,11 +26,11 @@ use millrace_store::Caller;
 use millrace_wire::rpc::{Accepted, ReplyHeader, answer_to};
 use millrace_wire::xdr::{Decode, Decoder, Encode, Error, Result as XdrResult};
 
-use super::admission::{Admission, AdmissionControl, CallSubject};
+use super::admission::{Admission, AdmissionControl, CallSubject, JournalGuard};
 use super::call::{Answer, Broken, Bulk, BulkArgument, NoBulk, Reply};
 use super::connection::ConnectionRef;
 use super::encode::encode;
-use crate::replay::InterruptedCall;
+use crate::replay::{CallKey, InterruptedCall};
 
 /// Where the words end that stand at fixed places in a call: no data of any item can be before.
 pub const FIXED_WORDS: u32 = 24;
@@ -256,6 +256,8 @@ pub struct ProgramCall<'c, B> {
     pub(super) is_admitted: bool,
     /// Of a call that must not be executed twice.
     pub(super) admission: Option<Admission<'c>>,
+    /// Of an operation that uses names, and may be executed twice.
+    pub(super) names_in_use: Option<JournalGuard<'c>>,
 }
 
 impl<'c, B: Bulk> ProgramCall<'c, B> {
@@ -310,11 +312,7 @@ impl<'c, B: Bulk> ProgramCall<'c, B> {
     ) -> Result<Option<InterruptedCall>, Unserved> {
         self.is_admitted = true;
         if self.procedure.once {
-            let call = (self.program, self.version, self.number);
-            let arguments = [self.input.rest(), &[]];
-            let (address, xid, credential) = (self.client(), self.xid, self.credential);
-            let replay = &self.control.replay;
-            let key = replay.key(address, xid, call, credential, arguments);
+            let key = self.key(self.xid, self.input.rest());
             let ticket = self.control.enter(key, self.arrived).await?;
             self.admission = Some(Admission::new(ticket));
         }
@@ -323,6 +321,65 @@ impl<'c, B: Bulk> ProgramCall<'c, B> {
         }
         let admission = self.admission.as_mut();
         Ok(admission.and_then(|admission| admission.record(self.control, &subject)))
+    }
+
+    fn key(&self, xid: u32, arguments: &[u8]) -> CallKey {
+        let call = (self.program, self.version, self.number);
+        let (replay, arguments) = (&self.control.replay, [arguments, &[]]);
+        replay.key(self.client(), xid, call, self.credential, arguments)
+    }
+
+    /// Admits a change of names that others than the cache keep from being executed twice, but not
+    /// beyond the end of the process: it is recorded in the journal if it outlives the process.
+    /// `body` are the arguments that the client repeats with another call, once it knows that the
+    /// process has ended. Returns the known facts about it if an earlier process may have executed
+    /// it. The first change of a call has such a record; of others only the names are noted.
+    ///
+    /// # Errors
+    /// The call must not be executed.
+    pub async fn begin_change(
+        &mut self,
+        subject: &CallSubject<'_>,
+        body: &[u8],
+    ) -> Result<Option<InterruptedCall>, Unserved> {
+        if self.admission.is_some() {
+            self.begin_use(subject);
+            return Ok(None);
+        }
+        if !subject.lasting || self.control.journal.get().is_none() {
+            return Ok(None);
+        }
+        let (key, replay) = (self.key(self.xid, self.input.rest()), &self.control.replay);
+        if replay.has_interrupted() {
+            replay.reassign(&self.key(0, body), key);
+        }
+        let ticket = self.control.enter(key, self.arrived).await?;
+        let admission = self.admission.insert(Admission::new(ticket));
+        Ok(admission.record(self.control, subject))
+    }
+
+    /// Records the names that an operation uses, until [`end_use`](Self::end_use).
+    pub fn begin_use(&mut self, subject: &CallSubject<'_>) {
+        if subject.lasting && self.control.journal.get().is_some() {
+            // It is no call's, as none has such an identifier and no arguments.
+            let key = self.key(self.xid, &[]);
+            self.names_in_use = self.control.note_use(&key, subject);
+        }
+    }
+
+    /// The operation has ended.
+    pub fn end_use(&mut self) {
+        if let Some(names) = self.names_in_use.take() {
+            names.done(&[]);
+        }
+    }
+
+    /// The reply that an earlier process gave to this call. If that process was executing the call,
+    /// the next call of the client with the arguments `body` is known as its repetition.
+    #[must_use]
+    pub fn earlier_reply(&self, body: &[u8]) -> Option<Arc<[u8]>> {
+        let key = self.key(self.xid, self.input.rest());
+        self.control.replay.retire(&key, self.key(0, body))
     }
 
     /// Fetches the data that belongs at a position of the message.

@@ -38,6 +38,7 @@ use siphasher::sip::SipHasher24;
 mod journal;
 mod layout;
 mod map;
+mod repeated_elsewhere;
 #[cfg(test)]
 mod tests;
 

@@ -11,17 +11,20 @@ use std::time::{Duration, Instant};
 
 use millrace_admin::config::{Delegations, Nfs4};
 use millrace_reactor::{Alarm, Clock, ReactorHandle, SendError};
+use millrace_store::posix::volume::Volume;
 
 use super::client_records::{RecordBatches, RecordFolder, RecordWriter};
+use super::host_locks::HostLockThread;
 use super::lock::StateLock;
 use super::metrics::client_state::StateGauges;
 use super::worker::ReactorMessage;
+use crate::exports::ExportId;
 use crate::flow::policy::Pressure;
 use crate::handle::HandleKey;
 use crate::nfs4::{CallbackSender, ClientState, ForReactor, ServerIdentity};
 use crate::state::{
-    CallbackOrder, HomeAnswer, HomeLink, HomeOutbox, HomeRequest, RecordProgress, RecoveredClients,
-    StateConfig, StateHome, StateTerms, StateViews,
+    CallbackOrder, HomeAnswer, HomeLink, HomeOutbox, HomeRequest, HostLockAnswer, RecordProgress,
+    RecoveredClients, StateConfig, StateHome, StateTerms, StateViews,
 };
 
 /// The reactor that keeps the state.
@@ -160,18 +163,23 @@ impl SharedClientState {
             callbacks: VecDeque::new(),
             scanned: self.epoch,
             gauges: self.gauges.clone(),
+            host_locks: None,
+            alarm: alarm.clone(),
             batches: self.records.as_ref().map(|(_, batches)| batches.clone()),
             epoch: self.epoch,
             slots_most: self.config.fore_most.requests,
             slots: self.config.fore_most.requests,
         };
         let versions = self.minor_versions.clone();
-        (
-            ClientState::new(link, views, identity, lease, versions)
-                .with_callbacks(sender)
-                .with_records(self.progress.clone()),
-            post,
-        )
+        let state = ClientState::new(link, views, identity, lease, versions)
+            .with_callbacks(sender)
+            .with_records(self.progress.clone());
+        let alarms = self.alarms.clone();
+        state.wake_by(move || {
+            let alarms = alarms.lock().unwrap_or_else(PoisonError::into_inner);
+            alarms.iter().for_each(Alarm::ring);
+        });
+        (state, post)
     }
 }
 
@@ -184,6 +192,10 @@ pub struct HomePost {
     callbacks: VecDeque<Box<CallbackOrder>>,
     scanned: Instant,
     gauges: Arc<StateGauges>,
+    /// Takes locks on the host, once there are any.
+    host_locks: Option<HostLockThread>,
+    /// Of this reactor.
+    alarm: Alarm,
     /// Where changes of records go.
     batches: Option<RecordBatches>,
     epoch: Instant,
@@ -247,6 +259,42 @@ impl HomePost {
         })
     }
 
+    /// Goes on with locks of the host, where the state is kept. Returns the amount of work done.
+    pub fn lock_on_host(
+        &mut self,
+        state: &ClientState,
+        volume: impl Fn(ExportId) -> Option<Volume>,
+    ) -> usize {
+        let (thread, link) = (&mut self.host_locks, state.link());
+        let mut work = 0;
+        while let Some((ticket, answer)) = thread.as_ref().and_then(HostLockThread::answer) {
+            let _ = link.ask_here(|home, now| home.host_answered(ticket, answer, now));
+            work += 1;
+        }
+        let _ = link.ask_here(StateHome::ask_host_again);
+        while thread.as_ref().is_none_or(HostLockThread::has_room) {
+            let order = link.ask_here(|home, _| home.take_host_order());
+            let Some(order) = order.flatten() else {
+                break;
+            };
+            work += 1;
+            if thread.is_none() {
+                *thread = HostLockThread::start(self.alarm.clone())
+                    .inspect_err(|error| tracing::warn!(%error, "no thread for locks of the host"))
+                    .ok();
+            }
+            match (thread.as_ref(), order.ticket()) {
+                (Some(thread), _) => thread.send(volume(ExportId(order.file.export)), order),
+                (None, Some(ticket)) => {
+                    let free = HostLockAnswer::Free;
+                    let _ = link.ask_here(|home, now| home.host_answered(ticket, free, now));
+                }
+                (None, None) => {}
+            }
+        }
+        work
+    }
+
     /// Hands changes of records over, where the state is kept, and ends waits for them.
     pub fn record(&self, state: &ClientState) {
         if let Some(batches) = &self.batches {
@@ -261,7 +309,9 @@ impl HomePost {
     /// When something is to be done without anything that arrives.
     pub fn next_deadline(&self, state: &ClientState) -> Option<Instant> {
         let next = state.record_waits().next_deadline();
-        let next = next.into_iter().chain(state.link().next_deadline()).min();
+        let next = next.into_iter().chain(state.link().next_deadline());
+        let host = state.link().ask_here(|home, _| home.next_host_question());
+        let next = next.chain(host.filter(|host| *host < Duration::MAX)).min();
         let next = next.map(|next| self.epoch + next);
         // An idle server shows how the grace period goes on, and ends it.
         let scan = self.gauges.is_in_grace() && state.link().reactor() == HOME;
@@ -271,7 +321,9 @@ impl HomePost {
 
     /// Whether something is to be sent.
     pub fn is_waiting(&self, state: &ClientState) -> bool {
-        let changes = state.link().ask_here(|home, _| home.has_record_changes());
+        let changes = state
+            .link()
+            .ask_here(|home, _| home.has_record_changes() || home.has_host_orders());
         let is_empty = self.callbacks.is_empty() && self.answers.is_empty();
         !is_empty || !self.outbox.borrow().is_empty() || changes == Some(true)
     }

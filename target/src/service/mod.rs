@@ -10,6 +10,7 @@ mod control;
 pub mod devices;
 pub mod folders;
 pub mod hardening;
+mod host_locks;
 mod lock;
 mod memory;
 mod metrics;

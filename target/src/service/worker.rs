@@ -270,7 +270,9 @@ where
         if let Some(home) = &mut self.home
             && let Some(state) = self.responder.shared().programs.client_state()
         {
-            let work = home.call_clients(state);
+            let programs = &self.responder.shared().programs;
+            let mut work = home.lock_on_host(state, |export| programs.volume(export));
+            work += home.call_clients(state);
             home.send(&self.peers);
             home.scan(state, self.responder.shared().flow.pressure(), now);
             home.record(state);

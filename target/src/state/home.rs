@@ -11,9 +11,11 @@ use super::callbacks::CallbackJobs;
 use super::clients::ClientTables;
 use super::delegation_guards::DelegationGuards;
 use super::durable::{RecordChange, RecordLog};
+use super::fences::IoFences;
 use super::files::{FileKey, FileTable};
 use super::grace::GracePeriod;
 use super::holder_queries::HolderQueries;
+use super::host_locks::HostLocks;
 use super::lease::LeaseCells;
 use super::owners::OwnerTable;
 use super::published::PublishedStates;
@@ -157,6 +159,8 @@ pub struct StateViews {
     pub stateids: Arc<PublishedStates>,
     /// Which files may have delegations.
     pub delegations: Arc<DelegationGuards>,
+    /// The fences of I/O with revoked state.
+    pub fences: Arc<IoFences>,
 }
 
 /// The owner of clients, sessions, opens and locks.
@@ -196,6 +200,8 @@ pub struct StateHome {
     pub(super) delegated: BTreeMap<u64, u32>,
     pub(super) relief: Option<ReliefRequest>,
     pub(super) holder_queries: HolderQueries,
+    pub(super) host_locks: HostLocks,
+    pub(super) fences: Arc<IoFences>,
     /// No lease runs out before this.
     pub(super) earliest_lease_end: Duration,
     pub(super) events: VecDeque<StateEvent>,
@@ -228,6 +234,8 @@ impl StateHome {
             delegated: BTreeMap::new(),
             relief: None,
             holder_queries: HolderQueries::default(),
+            host_locks: HostLocks::default(),
+            fences: Arc::new(IoFences::new(config.reactors)),
             earliest_lease_end: Duration::ZERO,
             events: VecDeque::new(),
             grace: GracePeriod::default(),
@@ -269,6 +277,7 @@ impl StateHome {
             sessions: self.sessions(),
             stateids: self.states.published(),
             delegations: Arc::clone(&self.delegation_guards),
+            fences: Arc::clone(&self.fences),
         }
     }
 

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use millrace_reactor::Clock;
 use millrace_reactor::completion::Completions;
 
+use super::fences::IoRegister;
 use super::home::StateHome;
 
 type HomeValue = Box<dyn Any + Send>;
@@ -29,6 +30,13 @@ pub struct AnswerTicket {
     /// The reactor.
     pub reactor: usize,
     token: u64,
+}
+
+#[cfg(test)]
+impl AnswerTicket {
+    pub(super) fn for_test(reactor: usize, token: u64) -> Self {
+        Self { reactor, token }
+    }
 }
 
 /// A question of one reactor to the home on another one.
@@ -79,6 +87,13 @@ impl HomeAnswer {
     }
 }
 
+#[cfg(test)]
+impl HomeAnswer {
+    pub(super) fn into_value<T: 'static>(self) -> T {
+        *self.value.downcast().expect("an answer of this type")
+    }
+}
+
 /// Questions of a reactor that have not been sent yet.
 pub type HomeOutbox = Rc<RefCell<VecDeque<HomeRequest>>>;
 
@@ -97,6 +112,8 @@ pub struct HomeLink {
     answers: Completions<HomeValue>,
     /// Questions that may be unanswered, the oldest first, and until when that is in order.
     asked: RefCell<VecDeque<(Duration, u64)>>,
+    /// The I/O that answers may have to wait for.
+    io: Option<Rc<IoRegister>>,
 }
 
 impl HomeLink {
@@ -114,6 +131,7 @@ impl HomeLink {
             place: HomePlace::Here(home),
             answers: Completions::new(),
             asked: RefCell::default(),
+            io: None,
         }
     }
 
@@ -127,6 +145,22 @@ impl HomeLink {
             place: HomePlace::Elsewhere { outbox },
             answers: Completions::new(),
             asked: RefCell::default(),
+            io: None,
+        }
+    }
+
+    /// The same, whose answers wait for the end of I/O that relied on what was revoked for them.
+    #[must_use]
+    pub fn behind(mut self, io: Rc<IoRegister>) -> Self {
+        self.io = Some(io);
+        self
+    }
+
+    /// Waits for the end of I/O with revoked state. `None` if that takes long.
+    async fn wait_for_io(&self) -> Option<()> {
+        match &self.io {
+            Some(io) if !io.wait(self.now()).await => None,
+            _ => Some(()),
         }
     }
 
@@ -156,7 +190,9 @@ impl HomeLink {
         match &self.place {
             HomePlace::Here(home) => {
                 let now = self.now();
-                Some(run(&mut home.borrow_mut(), now))
+                let answer = run(&mut home.borrow_mut(), now);
+                self.wait_for_io().await?;
+                Some(answer)
             }
             HomePlace::Elsewhere { outbox } => {
                 let (token, answer) = self.answers.register();
@@ -167,7 +203,9 @@ impl HomeLink {
                     run: Box::new(move |home, now, _| Some(Box::new(run(home, now)))),
                 };
                 outbox.borrow_mut().push_back(request);
-                answer.await.downcast().ok().map(|value| *value)
+                let answer = answer.await.downcast().ok().map(|value| *value);
+                self.wait_for_io().await?;
+                answer
             }
         }
     }
@@ -185,6 +223,7 @@ impl HomeLink {
                 let asker = AnswerTicket { reactor, token };
                 let at_once = run(&mut home.borrow_mut(), now, asker);
                 if at_once.is_some() {
+                    self.wait_for_io().await?;
                     return at_once;
                 }
             }
@@ -197,7 +236,9 @@ impl HomeLink {
             }),
         }
         self.note_question(token);
-        answer.await.downcast().ok().map(|value| *value)
+        let answer = answer.await.downcast().ok().map(|value| *value);
+        self.wait_for_io().await?;
+        answer
     }
 
     fn note_question(&self, token: u64) {
@@ -205,9 +246,13 @@ impl HomeLink {
         asked.push_back((self.now() + ANSWER_TIME, token));
     }
 
-    /// Ends waits for answers that do not come. Questions that were not sent are withdrawn.
+    /// Ends waits for answers that do not come, and for I/O. Questions that were not sent are
+    /// withdrawn.
     pub fn end_waits(&self) {
         let now = self.now();
+        if let Some(io) = &self.io {
+            io.poll(now);
+        }
         let mut asked = self.asked.borrow_mut();
         while let Some((_, token)) = asked.pop_front_if(|(ends, _)| *ends <= now) {
             if let HomePlace::Elsewhere { outbox } = &self.place {
@@ -222,7 +267,9 @@ impl HomeLink {
     #[must_use]
     pub fn next_deadline(&self) -> Option<Duration> {
         let asked = self.asked.borrow();
-        asked.front().map(|(ends, _)| *ends)
+        let answer = asked.front().map(|(ends, _)| *ends);
+        let io = self.io.as_ref().and_then(|io| io.next_deadline());
+        answer.into_iter().chain(io).min()
     }
 
     /// Asks the home if it is on this reactor; `None` if it is not.

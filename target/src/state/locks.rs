@@ -1,6 +1,7 @@
 //! Byte-range locks, and stateids that are tested and freed (RFC 8881 sections 18.10 to 18.12,
 //! 18.38 and 18.48).
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::StateError;
@@ -46,6 +47,17 @@ pub struct LockRequest<'a> {
     pub reclaims: bool,
 }
 
+/// How far the host is with a lock that it takes as well.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum HostStep {
+    /// It takes no locks of this file.
+    Without,
+    /// It is asked before the lock is granted.
+    Ask,
+    /// It has granted the lock.
+    Has,
+}
+
 impl StateHome {
     /// Locks a range.
     ///
@@ -58,6 +70,17 @@ impl StateHome {
         request: &LockRequest<'_>,
         now: Duration,
     ) -> Result<Stateid, StateError> {
+        let locked = self.lock_in_step(request, HostStep::Without, now)?;
+        locked.ok_or(StateError::Delay)
+    }
+
+    /// Locks a range, also on the host; `None` if the host has to be asked first.
+    pub(super) fn lock_in_step(
+        &mut self,
+        request: &LockRequest<'_>,
+        host: HostStep,
+        now: Duration,
+    ) -> Result<Option<Stateid>, StateError> {
         let &LockRequest {
             client,
             range,
@@ -119,6 +142,9 @@ impl StateHome {
         if self.clients.get(index).is_some_and(|one| one.wants_record) {
             self.require_record(index, false)?;
         }
+        if host == HostStep::Ask && !self.host_has(&request.file, range, mode) {
+            return Ok(None);
+        }
         self.revoke_conflicts(file, owner, range, mode)?;
         let state = match known {
             Some(state) => {
@@ -130,7 +156,7 @@ impl StateHome {
             None => self.add_lock_state((client, index), &name, open, file, now),
         };
         let owner = self.states.lock(state).ok_or(StateError::BadStateid)?.owner;
-        self.change_ranges(file, index, |ranges| {
+        self.change_ranges(file, index, range, |ranges| {
             ranges.lock(LockedRange {
                 range,
                 mode,
@@ -139,7 +165,8 @@ impl StateHome {
             });
         });
         self.forget_waiter(file, client, &name, range);
-        Ok(self.states.stateid(state))
+        self.forget_host_wait(client, &request.file, &name, range);
+        Ok(Some(self.states.stateid(state)))
     }
 
     /// Whether a range could be locked. Changes nothing but that delegations are recalled.
@@ -191,7 +218,7 @@ impl StateHome {
         if let Some(record) = self.states.get_mut(state) {
             record.advance();
         }
-        self.change_ranges(file, index, |ranges| ranges.unlock(owner, range));
+        self.change_ranges(file, index, range, |ranges| ranges.unlock(owner, range));
         Ok(self.states.stateid(state))
     }
 
@@ -332,13 +359,26 @@ impl StateHome {
         fits.then_some(()).ok_or(StateError::NoSpc)
     }
 
-    /// Changes ranges of a client on a file. Waiters are told before the next event is taken.
+    /// The name of the owner of a lock stateid.
+    pub(super) fn lock_owner(&self, client: ClientId, stateid: &Stateid) -> Option<Arc<[u8]>> {
+        let state = self.states.find(client, stateid).ok()?;
+        let owner = self.lock_owners.get(self.states.lock(state)?.owner)?;
+        Some(owner.name.clone())
+    }
+
+    /// Changes ranges of a client on a file, within one of them. Waiters are told before the next
+    /// event is taken.
     pub(super) fn change_ranges(
         &mut self,
         index: u32,
         client: u32,
+        within: ByteRange,
         change: impl FnOnce(&mut LockedRanges),
     ) {
+        let Some(key) = self.files.get(index).map(|file| file.key) else {
+            return;
+        };
+        let on_host = self.host_union(&key, within);
         let Some(file) = self.files.get_mut(index) else {
             return;
         };
@@ -350,6 +390,9 @@ impl StateHome {
         }
         if let Some(client) = self.clients.get_mut(client) {
             client.ranges = (client.ranges + after).saturating_sub(before);
+        }
+        if let Some(on_host) = on_host {
+            self.settle_host(&key, within, &on_host);
         }
     }
 }

@@ -13,6 +13,10 @@
 //! - Slots of sessions come and go with the memory for cached replies ([`HighestSlots`]).
 //! - Callbacks: the home decides which client is called about what, in which slot and by which
 //!   connection ([`CallbackOrder`]); the reactor of the connection sends them.
+//! - I/O that has begun with state that is revoked ends before the state is granted to others
+//!   ([`IoFences`]).
+//! - Locks that the host takes as well: the home orders them ([`HostLockOrder`]); a thread carries the
+//!   orders out.
 
 mod backchannel;
 mod callbacks;
@@ -22,11 +26,13 @@ mod delegation_guards;
 mod delegations;
 mod durable;
 mod error;
+mod fences;
 mod figures;
 mod files;
 mod grace;
 mod holder_queries;
 mod home;
+mod host_locks;
 mod lease;
 mod link;
 mod locks;
@@ -61,17 +67,19 @@ pub use delegation_guards::{DelegationGate, DelegationGuards};
 pub use delegations::{DelegationOutcome, DelegationRequest, DelegationWish, FileUse};
 pub use durable::{DurableClient, RecordChange, RecordProgress};
 pub use error::StateError;
+pub use fences::{IoFences, IoRegister, RunningIo};
 pub use figures::StateFigures;
 pub use files::FileKey;
 pub use grace::{GraceStatus, RecoveredClients};
 pub use holder_queries::{ChangedSize, HolderAttributes};
 pub use home::{StateConfig, StateEvent, StateHome, StateTerms, StateViews};
+pub use host_locks::{HostLockAction, HostLockAnswer, HostLockOrder};
 pub use lease::LeaseCells;
 pub use link::{AnswerTicket, HomeAnswer, HomeLink, HomeOutbox, HomeRequest};
 pub use locks::{LockHolder, LockRequest};
 pub use opens::{IoGrant, IoKind, OpenOutcome, OpenTerms};
 pub use published::PublishedStates;
-pub use ranges::{ByteRange, LockConflict, LockMode};
+pub use ranges::{ByteRange, LockConflict, LockMode, UnionPart};
 pub use reports::{
     CallbackHealth, ClientReport, GraceReport, ReportSlice, StateCounts, StateFilter, StateKind,
     StateReport, StateReportDetail,

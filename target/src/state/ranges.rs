@@ -101,6 +101,34 @@ pub(super) struct LockedRange {
     pub state: u32,
 }
 
+/// A part of the union of all locks of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnionPart {
+    /// Which bytes.
+    pub range: ByteRange,
+    /// The strongest lock on them, if there is one.
+    pub mode: Option<LockMode>,
+}
+
+impl UnionPart {
+    /// What is left of it without another range.
+    pub(super) fn without(&self, other: &ByteRange) -> impl Iterator<Item = Self> {
+        let (range, mode) = (self.range, self.mode);
+        let before = other.first.checked_sub(1).map(|last| ByteRange {
+            first: range.first,
+            last: range.last.min(last),
+        });
+        let behind = other.last.checked_add(1).map(|first| ByteRange {
+            first: range.first.max(first),
+            last: range.last,
+        });
+        // Of a range that does not overlap the other one, one of them is all.
+        let left = [before, behind].into_iter().flatten();
+        let left = left.filter(|left| left.first <= left.last);
+        left.map(move |range| Self { range, mode })
+    }
+}
+
 /// The locked ranges of a file, by first byte. Those of one owner are disjoint.
 #[derive(Debug, Default)]
 pub(super) struct LockedRanges {
@@ -273,6 +301,54 @@ impl LockedRanges {
         }
         *self.owners.entry(new.owner).or_default() += 1;
         self.writes += usize::from(new.mode == LockMode::Write);
+    }
+
+    /// The union of all of them in a range: parts that make up the range, in the order of bytes.
+    pub fn union(&self, within: ByteRange) -> Vec<UnionPart> {
+        let near = self.ranges[self.near(&within)].iter();
+        // Where locks begin and end, and how many of them.
+        let mut borders: Vec<(u64, isize, isize)> = Vec::new();
+        for LockedRange { range, mode, .. } in near.filter(|one| one.range.overlaps(&within)) {
+            let writes = isize::from(*mode == LockMode::Write);
+            borders.push((range.first.max(within.first), 1, writes));
+            if range.last < within.last {
+                borders.push((range.last + 1, -1, -writes));
+            }
+        }
+        borders.sort_unstable();
+        let mut parts: Vec<UnionPart> = Vec::new();
+        let (mut from, mut locks, mut writes) = (within.first, 0, 0);
+        let mut end_part = |from: u64, last: u64, locks: isize, writes: isize| {
+            let mode = match (locks, writes) {
+                (0, _) => None,
+                (_, 0) => Some(LockMode::Read),
+                _ => Some(LockMode::Write),
+            };
+            match parts.last_mut() {
+                Some(part) if part.mode == mode => part.range.last = last,
+                _ => parts.push(UnionPart {
+                    range: ByteRange { first: from, last },
+                    mode,
+                }),
+            }
+        };
+        for (at, more, more_writes) in borders {
+            if at > from {
+                end_part(from, at - 1, locks, writes);
+                from = at;
+            }
+            (locks, writes) = (locks + more, writes + more_writes);
+        }
+        end_part(from, within.last, locks, writes);
+        parts
+    }
+
+    /// The bytes between the first and the last range of a lock state.
+    pub fn hull(&self, state: u32) -> Option<ByteRange> {
+        let own = self.ranges.iter().filter(|one| one.state == state);
+        let own = own.map(|one| (one.range.first, one.range.last));
+        let hull = own.reduce(|one, other| (one.0.min(other.0), one.1.max(other.1)));
+        hull.map(|(first, last)| ByteRange { first, last })
     }
 
     /// All of them, in the order of bytes.

@@ -44,7 +44,13 @@ impl StateHome {
             if let Some(open) = self.states.open_mut(lock.open) {
                 open.locks.retain(|&one| one != state);
             }
-            self.change_ranges(file, client, |ranges| ranges.unlock_state(state));
+            let hull = self
+                .files
+                .get(file)
+                .and_then(|file| file.ranges.hull(state));
+            if let Some(hull) = hull {
+                self.change_ranges(file, client, hull, |ranges| ranges.unlock_state(state));
+            }
         }
         Some(detail)
     }
@@ -86,6 +92,7 @@ impl StateHome {
             *client.revoked_states(reason) += 1;
         }
         self.publish_conditions(index);
+        self.fences.raise(&stateid);
         if let Some(file) = self.files.get(file) {
             self.events.push_back(StateEvent::Revoked {
                 client,

@@ -131,7 +131,7 @@ fn v4_attr_04_and_05_what_cannot_be_set_is_refused_whole() {
             }),
             Status::AttributeNotSupported,
         ),
-        (Attribute::CloneBlockSize(1), Status::AttributeNotSupported),
+        (Attribute::CloneBlockSize(1), Status::Invalid),
     ] {
         let mut values = [0; 256];
         let both = build(&[Attribute::Mode(0o600), attribute], &mut values);
@@ -362,7 +362,11 @@ fn v4_attr_19_attributes_are_compared() {
         &mut values,
     );
     let mut values = [0; 128];
-    let unserved = build(&[Attribute::CloneBlockSize(1)], &mut values);
+    let created = Timestamp {
+        seconds: 1,
+        nanoseconds: 0,
+    };
+    let unserved = build(&[Attribute::TimeCreate(created)], &mut values);
     let mut values = [0; 128];
     let error = build(&[Attribute::ReadError(Status::Ok)], &mut values);
     for (given, verify, nverify) in [

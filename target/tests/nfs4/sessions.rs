@@ -24,17 +24,17 @@ type SessionBench = Bench4<ClientState>;
 
 /// A server without clients, and the clock of its reactor.
 fn server() -> (SessionBench, Clock) {
-    let (bench, clock, _) = servers();
+    let (bench, clock, _) = servers(1);
     (bench, clock)
 }
 
 /// The same, and a second reactor, whose questions to the first one are not sent.
-fn servers() -> (SessionBench, Clock, (SessionBench, HomeOutbox)) {
+fn servers(reactors: usize) -> (SessionBench, Clock, (SessionBench, HomeOutbox)) {
     let epoch = Instant::now();
     let clock = Clock::new(epoch);
     let home = StateHome::new(StateConfig {
         start: [7; 16],
-        reactors: 2,
+        reactors,
         ..StateConfig::default()
     });
     let views = home.views();
@@ -504,7 +504,7 @@ fn v4_lease_01_and_02_a_retry_renews_the_lease_and_a_failed_sequence_does_not() 
 
 #[test]
 fn v4_perf_01_reads_and_writes_on_another_reactor_send_no_message() {
-    let (bench, _, (other, outbox)) = servers();
+    let (bench, _, (other, outbox)) = servers(2);
     join(&bench, b"client");
     let (handle, state) = opened(&bench, share::BOTH, 0).unwrap();
     // A store with the same file.

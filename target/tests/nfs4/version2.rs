@@ -1,7 +1,13 @@
 //! Space, holes and copies of ranges: what minor version 2 adds.
 
-use millrace::exports::Rules;
+use std::time::{Duration, Instant};
+
+use millrace::exports::{ExportId, Rules};
+use millrace::flow::rate::Rates;
+use millrace::flow::{ClientTable, Flow};
 use millrace::nfs4::StateIdUse;
+use millrace_mempool::Class;
+use millrace_reactor::Clock;
 use millrace_wire::nfs3::Stability;
 use millrace_wire::nfs4::{
     Attribute, AttributeNumber as Number, Attributes, Bitmap, CloneOperation, CommitOperation,
@@ -12,8 +18,9 @@ use millrace_wire::nfs4::{
 };
 use millrace_wire::xdr::{Array, BoundedBytes, Bulk};
 
+use crate::session_client::{ServerFolders, SessionClient, kill};
 use crate::support::nfs4::{Bench4, create, put, set};
-use crate::support::rules;
+use crate::support::{connection, rules};
 
 const BLOCK: u64 = 64 << 10;
 
@@ -532,21 +539,157 @@ fn v4_v42_19_and_20_reads_tell_holes() {
 }
 
 #[test]
-fn v4_v42_04_and_17_what_a_store_cannot_do_is_not_supported_and_not_offered() {
+fn v4_v42_04_and_17_clones_are_offered_exactly_where_they_work() {
     let bench = Bench4::new();
-    let (source, target) = (bench.file(b"source", 0o644), bench.file(b"target", 0o644));
-    let operations = [
-        put(&source),
-        Operation::Savefh(()),
-        put(&target),
-        clone(0, 0, 0),
-    ];
-    assert_eq!(bench.statuses(&operations)[3], Status::NotSupported);
+    let file = bench.file(b"file", 0o644);
     let wanted = Bitmap::of(&[Number::SupportedAttributes, Number::CloneBlockSize]);
-    let results = bench.getattr(&source, wanted);
+    let results = bench.getattr(&file, wanted);
     let Attribute::SupportedAttributes(all) = results.attribute(Number::SupportedAttributes) else {
         panic!("no attributes")
     };
-    assert!(!all.has(Number::CloneBlockSize));
-    assert!(!results.attributes().mask.has(Number::CloneBlockSize));
+    assert!(all.has(Number::CloneBlockSize));
+    let block = results.attribute(Number::CloneBlockSize);
+    assert_eq!(block, Attribute::CloneBlockSize(4096));
+    // A folder offers them if its file system shares storage, and else refuses them.
+    let folders = ServerFolders::new();
+    let (server, address) = folders.start();
+    let mut client = SessionClient::join(address, b"client");
+    assert_eq!(client.reclaim_complete(), Status::Ok);
+    let [one, other] = [&b"one"[..], b"other"].map(|name| client.open(b"data", name).unwrap().0);
+    let put = |handle| Operation::Putfh(BoundedBytes(handle));
+    let written = client.run(&[put(&one), write(0, &bytes(4096))]);
+    assert_eq!(written.status(), Status::Ok);
+    let asked = client.run(&[put(&one), Operation::Getattr(wanted)]);
+    let is_offered = asked.read(|_, all| match &all[2] {
+        OperationResults::Getattr(Ok(found)) => found.mask.has(Number::CloneBlockSize),
+        other => panic!("{other:?}"),
+    });
+    let save = Operation::Savefh(());
+    let cloned = client.run(&[put(&one), save, put(&other), clone(0, 0, 0)]);
+    let expected = match is_offered {
+        true => Status::Ok,
+        false => Status::NotSupported,
+    };
+    assert_eq!(cloned.status(), expected);
+    kill(server);
+}
+
+#[test]
+fn v4_v42_16_clones_have_the_bytes_of_one_moment() {
+    let bench = Bench4::new();
+    let (source, target) = (bench.file(b"source", 0o644), bench.file(b"target", 0o644));
+    let data = bytes(3 * BLOCK + 777);
+    fill(&bench, &source, &data);
+    // Whole, and over bytes that the target has.
+    fill(&bench, &target, &bytes(100));
+    assert_eq!(
+        between(&bench, &source, &target, clone(0, 0, 0)),
+        Status::Ok
+    );
+    assert!(contents(&bench, &target) == data);
+    // To another offset; what is behind stays.
+    fill(&bench, &target, &vec![0xee; 5 * BLOCK as usize]);
+    let part = clone(2 * BLOCK, BLOCK, 0);
+    assert_eq!(between(&bench, &source, &target, part), Status::Ok);
+    let mut expected = vec![0xee; 5 * BLOCK as usize];
+    let rest = &data[2 * BLOCK as usize..];
+    expected[BLOCK as usize..][..rest.len()].copy_from_slice(rest);
+    assert!(contents(&bench, &target) == expected);
+    // Within one file, and behind its end.
+    let within = clone(0, 6 * BLOCK, 2 * BLOCK);
+    assert_eq!(between(&bench, &target, &target, within), Status::Ok);
+    expected.resize(6 * BLOCK as usize, 0);
+    expected.extend_from_within(..2 * BLOCK as usize);
+    assert!(contents(&bench, &target) == expected);
+    // Later changes of one leave the other alone.
+    assert_eq!(on(&bench, &source, write(0, &[9; 100])), Status::Ok);
+    assert!(contents(&bench, &target) == expected);
+    // Holes of the source are zeros.
+    assert_eq!(on(&bench, &source, deallocate(0, 3 * BLOCK)), Status::Ok);
+    assert_eq!(
+        between(&bench, &source, &target, clone(0, 0, BLOCK)),
+        Status::Ok
+    );
+    expected[..BLOCK as usize].fill(0);
+    assert!(contents(&bench, &target) == expected);
+}
+
+#[test]
+fn v4_v42_16_clones_of_other_ranges_are_refused() {
+    let bench = Bench4::new();
+    let (source, target) = (bench.file(b"source", 0o644), bench.file(b"target", 0o644));
+    fill(&bench, &source, &bytes(3 * BLOCK + 777));
+    for (from, to, count) in [
+        (1, 0, BLOCK),
+        (0, 1, BLOCK),
+        (0, 0, BLOCK + 1),
+        (0, 0, 3 * BLOCK + 778),
+        (4 * BLOCK, 0, 1),
+        (0, u64::MAX - BLOCK + 1, BLOCK),
+    ] {
+        let status = between(&bench, &source, &target, clone(from, to, count));
+        assert_eq!(status, Status::Invalid, "{from} {to} {count}");
+    }
+    let overlapping = clone(0, BLOCK, 2 * BLOCK);
+    assert_eq!(
+        between(&bench, &source, &source, overlapping),
+        Status::Invalid
+    );
+    assert!(contents(&bench, &target).is_empty());
+}
+
+#[test]
+fn v4_v42_16_a_clone_without_space_changes_nothing() {
+    let bench = Bench4::new();
+    let (source, target) = (bench.file(b"source", 0o644), bench.file(b"target", 0o644));
+    let data = bytes(9 << 20);
+    fill(&bench, &source, &data);
+    fill(&bench, &target, &data[..1000]);
+    let status = between(&bench, &source, &target, clone(0, 0, 0));
+    assert_eq!(status, Status::NoSpace);
+    assert!(contents(&bench, &target) == data[..1000]);
+    // What it reserved is free again.
+    fill(&bench, &target, &data[..6 << 20]);
+}
+
+#[test]
+fn v4_v42_24_ranges_count_against_limits_as_the_bytes_that_they_move() {
+    for operation in [
+        allocate(0, 1 << 20),
+        deallocate(0, 1 << 20),
+        copy(0, 0, 1 << 20),
+        clone(0, 0, 1 << 20),
+    ] {
+        let bench = Bench4::new();
+        let (source, target) = (bench.file(b"source", 0o644), bench.file(b"target", 0o644));
+        fill(&bench, &source, &bytes(1 << 20));
+        let clock = Clock::new(Instant::now());
+        let clients = ClientTable::new(1);
+        let flow = Flow::new(&clients, 0, &bench.pool, Class::Control, &clock);
+        let rates = Rates {
+            iops: None,
+            bandwidth: Some(1 << 20),
+        };
+        clients.set_limits(&[], [(ExportId::of("/export"), rates)], clock.now());
+        let _ = bench.programs.clone().with_flow(&flow);
+        bench.call_by(&connection(&flow, bench.connection().peer()));
+        let message = |operations: &[Operation<'_>]| {
+            let mut all = vec![bench.next_sequence()];
+            all.extend_from_slice(operations);
+            bench.compound_message(&all)
+        };
+        let moves = message(&[put(&source), Operation::Savefh(()), put(&target), operation]);
+        assert_eq!(bench.results(&moves).status(), Status::Ok);
+        // The next second belongs to it.
+        let read = Operation::Read(ReadOperation {
+            state: StateId::ANONYMOUS,
+            offset: 0,
+            count: 1,
+        });
+        let read = message(&[put(&source), read]);
+        let results = bench.results_after(&read, || {
+            clock.turn(clock.now() + Duration::from_secs(2));
+        });
+        assert_eq!(results.status(), Status::Ok);
+    }
 }

@@ -272,7 +272,8 @@ impl CallbackWorld {
         client
     }
 
-    fn switch_to(&self, client: &CallbackClient) {
+    /// Has the next calls be those of a client.
+    pub fn switch_to(&self, client: &CallbackClient) {
         self.bench.session.set(client.session);
         self.bench.sequence.set(client.sequence.get());
         self.bench.call_by(&client.link.borrow().connection);

@@ -247,7 +247,8 @@ impl<H: StateSeam> Bench4<H> {
         ready(self.exchange(message, bulk, chunks))
     }
 
-    async fn exchange(
+    /// The same, for calls that wait.
+    pub async fn exchange(
         &self,
         message: &[u8],
         bulk: &[BulkArgument],

@@ -298,7 +298,7 @@ impl StateSeam for SessionDouble {
     async fn lock(
         &self,
         _: &DoubleRequest,
-        file: &FileIdentity,
+        (file, _): (&FileIdentity, bool),
         arguments: &LockOperation<'_>,
     ) -> Result<StateId, LockRefusal> {
         let state = match arguments.locker {
@@ -321,7 +321,7 @@ impl StateSeam for SessionDouble {
     async fn test_lock(
         &self,
         _: &DoubleRequest,
-        _: &FileIdentity,
+        _: (&FileIdentity, bool),
         _: &LocktOperation<'_>,
     ) -> Result<(), LockRefusal> {
         Ok(())

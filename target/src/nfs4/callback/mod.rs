@@ -207,6 +207,9 @@ impl ClientState {
             while let Some((asker, answer)) = home.take_holder_answer() {
                 answers.push((asker.reactor, HomeAnswer::late(asker, answer)));
             }
+            while let Some(answer) = home.take_host_answer() {
+                answers.push(answer);
+            }
         });
         for (reactor, answer) in answers {
             work += 1;

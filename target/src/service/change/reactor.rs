@@ -10,7 +10,7 @@ use super::ticket::{
     Resume,
 };
 use crate::call::Serve;
-use crate::exports::{Exports, Rules};
+use crate::exports::{ExportId, Exports, Rules};
 use crate::nfs4::ClientState;
 use crate::rdma::{FabricId, FabricSlot, Responder};
 use crate::rpcbind::{Offers, RpcbindServer};
@@ -18,6 +18,7 @@ use crate::service::folders::ReactorStores;
 use crate::service::{ReactorPrograms, devices, plan};
 use crate::tcp::{PreparedListener, TcpServer};
 use millrace_store::any::{AnyStore, AnyVolume};
+use millrace_store::posix::volume::Volume;
 
 /// Programs that can be changed while they serve.
 pub trait ChangeablePrograms: Serve {
@@ -39,6 +40,9 @@ pub trait ChangeablePrograms: Serve {
 
     /// The state of clients, where NFS version 4 is served.
     fn client_state(&self) -> Option<&ClientState>;
+
+    /// The folder of an export, if it has one.
+    fn volume(&self, export: ExportId) -> Option<Volume>;
 }
 
 impl ChangeablePrograms for ReactorPrograms<AnyStore> {
@@ -68,6 +72,13 @@ impl ChangeablePrograms for ReactorPrograms<AnyStore> {
 
     fn client_state(&self) -> Option<&ClientState> {
         Self::client_state(self)
+    }
+
+    fn volume(&self, export: ExportId) -> Option<Volume> {
+        match &self.exports().by_id(export)?.store {
+            AnyStore::Memory(_) => None,
+            AnyStore::Posix(store) => Some(store.volume().clone()),
+        }
     }
 }
 

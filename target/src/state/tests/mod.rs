@@ -2,6 +2,8 @@
 
 mod clients;
 mod expiry;
+mod fences;
+mod host_locks;
 mod link;
 mod locks;
 mod opens;

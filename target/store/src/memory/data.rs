@@ -94,7 +94,7 @@ impl Reservation {
         self.pieces.clear();
     }
 
-    fn recycle(mut self: Box<Self>) {
+    pub(super) fn recycle(mut self: Box<Self>) {
         self.release();
         self.pieces.shrink_to(SPARE_PIECES_MAX);
         SPARE.with_borrow_mut(|spare| {
@@ -179,7 +179,7 @@ impl Tree {
         slices: &mut Vec<Slice>,
     ) -> Result<StagedWrite<Option<Box<Reservation>>>> {
         let inode = self.table.get(handle)?;
-        let file = inode.file()?;
+        inode.file()?;
         require_write(caller, inode.judged(&inode.attributes.live()?))?;
         let end = offset
             .checked_add(length.into())
@@ -187,8 +187,25 @@ impl Tree {
         if end.is_none() {
             return Err(StoreError::TooLarge);
         }
+        let reservation = self.reserve_write((inode, caller), offset, length.into(), slices)?;
+        Ok(StagedWrite {
+            file: handle,
+            offset,
+            length,
+            reservation: Some(reservation),
+        })
+    }
+
+    /// Takes the extents that a write needs. Their slices are appended in order.
+    pub(super) fn reserve_write(
+        &self,
+        (inode, caller): (Arc<Inode>, &Caller),
+        offset: u64,
+        length: u64,
+        slices: &mut Vec<Slice>,
+    ) -> Result<Box<Reservation>> {
         let mut reservation = Reservation::new();
-        if let Err(error) = self.reserve(file, offset, length, &mut reservation.pieces) {
+        if let Err(error) = self.reserve(inode.file()?, offset, length, &mut reservation.pieces) {
             reservation.recycle();
             return Err(error);
         }
@@ -203,12 +220,7 @@ impl Tree {
             space: self.space.clone(),
             caller: caller.clone(),
         });
-        Ok(StagedWrite {
-            file: handle,
-            offset,
-            length,
-            reservation: Some(reservation),
-        })
+        Ok(reservation)
     }
 
     /// Finds the pieces of a write and reserves their bytes.
@@ -216,12 +228,12 @@ impl Tree {
         &self,
         file: &File,
         offset: u64,
-        length: u32,
+        length: u64,
         pieces: &mut Vec<WritePiece>,
     ) -> Result<()> {
         let (mut growing, mut replacing) = (0, 0);
         let map = file.map.view();
-        for span in spans(offset, length.into()) {
+        for span in spans(offset, length) {
             let in_hole = map.get(span.base).is_none();
             let bytes = if in_hole {
                 &mut growing
@@ -277,7 +289,7 @@ impl Tree {
 
     /// Much may have changed since the write was staged: everything is checked again, with others
     /// kept out, before anything is changed.
-    fn commit_reservation(
+    pub(super) fn commit_reservation(
         &self,
         file: Handle,
         reservation: &mut Reservation,

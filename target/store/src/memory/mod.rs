@@ -27,6 +27,7 @@
 mod access_lists;
 mod ancestry;
 mod attributes;
+mod clone;
 mod cost;
 mod data;
 mod directory;
@@ -226,6 +227,9 @@ macro_rules! tree {
 macro_rules! ranges {
     ($store:ident.allocate($($argument:ident),*)) => {
         $store.tree.allocate($($argument),*).await
+    };
+    ($store:ident.clone_range($($argument:ident),*)) => {
+        $store.tree.clone_range($($argument),*).await
     };
     ($store:ident.$operation:ident($($argument:ident),*)) => {
         $store.tree.$operation($($argument),*)

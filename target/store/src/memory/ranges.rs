@@ -269,16 +269,6 @@ impl Tree {
         })
     }
 
-    pub fn clone_range(
-        &self,
-        _caller: &Caller,
-        _from: (Handle, u64),
-        _to: (Handle, u64),
-        _length: u64,
-    ) -> Modified<()> {
-        Modified::failed(StoreError::NotSupported)
-    }
-
     /// Copies of memory are made by those who read and write it.
     pub fn copy_range(
         &self,

@@ -9,6 +9,7 @@ use millrace_mempool::{ArenaError, Registry};
 use arc_swap::ArcSwapOption;
 
 use super::attributes::{AttributeCell, MODE_BITS, Stored};
+use super::clone::CLONE_BLOCK;
 use super::cost;
 use super::inode::{Body, DirectoryBody, Inode, InodeHandle, InodeTable};
 use super::namespace::directory_size;
@@ -170,7 +171,7 @@ impl Tree {
             links_max: LINKS_MAX,
             size_max: SIZE_MAX,
             file_system: self.file_system,
-            clone_block: None,
+            clone_block: Some(CLONE_BLOCK),
             xattrs: true,
             access_lists: true,
             counts_changes: true,

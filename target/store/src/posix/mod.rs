@@ -13,6 +13,7 @@
 //! | `client_queues`, `client_waiters` | queues served client by client in turn |
 //! | `engine`, `hold` | reads and writes of file data: one ring per reactor |
 //! | `data` | READ, WRITE and COMMIT: direct or through the page cache, and their durability; space and copies of ranges |
+//! | `host_locks` | byte-range locks on the host |
 //! | `volume_info` | information for operators |
 //! | `errors` | translation of the kernel's errors |
 //! | `sys` | system calls without a safe wrapper in a library, with all `unsafe` |
@@ -35,6 +36,7 @@ mod groups;
 mod handle;
 pub mod helpers;
 pub mod hold;
+pub mod host_locks;
 pub mod identity;
 mod listing;
 mod lookup;

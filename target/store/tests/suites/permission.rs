@@ -387,6 +387,15 @@ pub fn access_lists_agree_with_modes(store: &impl Store) {
     assert_eq!(may(&user(20), both), both);
     assert_eq!(may(&group(30), both), AccessMask::READ);
     assert_eq!(may(&group(31), both), 0);
+    // Others have what the list gives to others, and the owning group what it gives to that.
+    let open = AccessList {
+        other: 4,
+        ..shared.clone()
+    };
+    assert_eq!(set(&user(10), file, &open, None), Ok(()));
+    assert_eq!(may(&group(31), both), AccessMask::READ);
+    assert_eq!(may(&group(10), both), 0);
+    assert_eq!(set(&user(10), file, &shared, None), Ok(()));
     // A change of the mode changes the mask.
     let masked = SetAttributes {
         mode: Some(0o640),

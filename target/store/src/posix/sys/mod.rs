@@ -3,6 +3,7 @@
 //! | module | what it owns |
 //! | --- | --- |
 //! | `calls` | calls that change names and attributes or make them durable; `record` shows them to tests |
+//! | `file_locks` | byte-range locks of open file descriptions |
 //! | `groups` | the host's user database |
 //! | `handles` | the kernel's file handles, identities of file systems, permission by descriptor |
 //! | `identity` | acting as a caller, on the calling thread alone |
@@ -11,6 +12,7 @@
 //! | `transfer` | transfers by system calls on other threads |
 
 pub mod calls;
+pub mod file_locks;
 pub mod groups;
 pub mod handles;
 pub mod identity;

@@ -6,7 +6,7 @@
 //! first begun, and "alone" that no other call of this server has used the same names meanwhile
 //! ([`InterruptedCall::alone`]).
 //!
-//! | procedure | what is found | what is done |
+//! | call | what is found | what is done |
 //! | --- | --- | --- |
 //! | SETATTR, CREATE unchecked, CREATE exclusive | whatever | executed again: the effect is the same |
 //! | SETATTR with a guard | changed since, and all that the call sets is as it sets it | success |
@@ -40,15 +40,14 @@ use millrace_store::{
     Attributes, CreateHow, Handle, Kind, SetAttributes, SetTime, Store, StoreError, Time,
 };
 
-use super::context::Object;
+use crate::access::ExportedObject;
 use crate::replay::InterruptedCall;
-use crate::store_times::StoreClass;
 
 /// How far behind the clock time stamps of files may be, in nanoseconds: a tick of the kernel.
 const TICK: u64 = 10_000_000;
 
 /// The properties by which an object is recognised as made by a call.
-pub(super) struct Made<'a> {
+pub(crate) struct Made<'a> {
     pub kind: Kind,
     pub set: &'a SetAttributes,
     /// The text of a symbolic link.
@@ -56,7 +55,7 @@ pub(super) struct Made<'a> {
 }
 
 /// What to do with a call that may have been executed.
-pub(super) enum Verdict {
+pub(crate) enum Verdict {
     /// It was not executed, or may be executed again.
     Execute,
     /// It was.
@@ -68,7 +67,7 @@ pub(super) enum Verdict {
 
 impl InterruptedCall {
     /// Whether a time stamp is not from before the call was begun.
-    pub(super) fn since(&self, time: Time) -> bool {
+    pub(crate) fn since(&self, time: Time) -> bool {
         // Some file systems keep whole seconds, or two.
         let coarse = if time.nanoseconds == 0 {
             2_000_000_000
@@ -90,9 +89,9 @@ fn nanoseconds(time: Time) -> u64 {
 }
 
 /// REMOVE and RMDIR.
-pub(super) async fn removed<S: Store>(
+pub(crate) async fn removed<S: Store>(
     again: &InterruptedCall,
-    directory: &Object<'_, S>,
+    directory: &ExportedObject<'_, S>,
     name: &[u8],
 ) -> Verdict {
     match find(directory, name).await {
@@ -105,10 +104,10 @@ pub(super) async fn removed<S: Store>(
 }
 
 /// RENAME.
-pub(super) async fn renamed<S: Store>(
+pub(crate) async fn renamed<S: Store>(
     again: &InterruptedCall,
-    from: (&Object<'_, S>, &[u8]),
-    to: (&Object<'_, S>, &[u8]),
+    from: (&ExportedObject<'_, S>, &[u8]),
+    to: (&ExportedObject<'_, S>, &[u8]),
 ) -> Verdict {
     match find(from.0, from.1).await {
         Err(StoreError::NotFound) if again.alone => match find(to.0, to.1).await {
@@ -121,10 +120,10 @@ pub(super) async fn renamed<S: Store>(
 }
 
 /// Whether a LINK that was answered "exists" had been executed before.
-pub(super) async fn linked<S: Store>(
+pub(crate) async fn linked<S: Store>(
     again: &InterruptedCall,
-    object: &Object<'_, S>,
-    directory: &Object<'_, S>,
+    object: &ExportedObject<'_, S>,
+    directory: &ExportedObject<'_, S>,
     name: &[u8],
 ) -> bool {
     matches!(
@@ -134,9 +133,9 @@ pub(super) async fn linked<S: Store>(
 }
 
 /// The object that an interrupted call had made, if its repetition fails because the name exists.
-pub(super) async fn made<S: Store>(
+pub(crate) async fn made<S: Store>(
     again: &InterruptedCall,
-    directory: &Object<'_, S>,
+    directory: &ExportedObject<'_, S>,
     name: &[u8],
     made: &Made<'_>,
 ) -> Option<(Handle, Attributes)> {
@@ -161,7 +160,7 @@ pub(super) async fn made<S: Store>(
     }
     if let Some(text) = made.text {
         let mut there = Vec::new();
-        let store = directory.store(StoreClass::Metadata);
+        let store = directory.view();
         let read = store.read_link(&directory.caller, handle, &mut there).await;
         if read.is_err() || there != text {
             return None;
@@ -171,7 +170,7 @@ pub(super) async fn made<S: Store>(
 }
 
 /// The object that a guarded CREATE makes.
-pub(super) fn guarded(how: &CreateHow) -> Option<Made<'_>> {
+pub(crate) fn guarded(how: &CreateHow) -> Option<Made<'_>> {
     match how {
         CreateHow::Guarded(set) => Some(Made {
             kind: Kind::File,
@@ -183,12 +182,12 @@ pub(super) fn guarded(how: &CreateHow) -> Option<Made<'_>> {
 }
 
 /// Whether a SETATTR whose guard did not hold had been executed before.
-pub(super) async fn set<S: Store>(
+pub(crate) async fn set<S: Store>(
     again: &InterruptedCall,
-    object: &Object<'_, S>,
+    object: &ExportedObject<'_, S>,
     set: &SetAttributes,
 ) -> bool {
-    let store = object.store(StoreClass::Metadata);
+    let store = object.view();
     let Ok(found) = store.attributes(object.handle).await else {
         return false;
     };
@@ -207,18 +206,16 @@ pub(super) async fn set<S: Store>(
 }
 
 async fn find<S: Store>(
-    directory: &Object<'_, S>,
+    directory: &ExportedObject<'_, S>,
     name: &[u8],
 ) -> Result<(Handle, Attributes), StoreError> {
-    let store = directory.store(StoreClass::Metadata);
-    store
-        .lookup(&directory.caller, directory.handle, name)
-        .await
+    let (store, caller) = (directory.view(), &directory.caller);
+    store.lookup(caller, directory.handle, name).await
 }
 
 /// Whether entries of a directory were changed since.
-async fn changed<S: Store>(again: &InterruptedCall, directory: &Object<'_, S>) -> bool {
-    let store = directory.store(StoreClass::Metadata);
+async fn changed<S: Store>(again: &InterruptedCall, directory: &ExportedObject<'_, S>) -> bool {
+    let store = directory.view();
     let found = store.attributes(directory.handle).await;
     found.is_ok_and(|found| again.since(found.modified))
 }

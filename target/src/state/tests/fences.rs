@@ -1,0 +1,95 @@
+//! The end of I/O that relied on what was revoked.
+
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+use super::*;
+
+fn stateid(number: u8) -> Stateid {
+    Stateid {
+        sequence: 1,
+        other: [number; 12],
+    }
+}
+
+/// Two reactors.
+fn registers() -> (Arc<IoFences>, [Rc<IoRegister>; 2]) {
+    let fences = Arc::new(IoFences::new(2));
+    let of = |reactor| Rc::new(IoRegister::new(Arc::clone(&fences), reactor));
+    (Arc::clone(&fences), [of(0), of(1)])
+}
+
+#[test]
+fn v4_lock_24_a_fence_is_passed_when_no_reactor_has_io_with_its_stateid() {
+    let (fences, [one, other]) = registers();
+    let others = other.begin(&stateid(2));
+    let running = other.begin(&stateid(1));
+    let context = &mut Context::from_waker(Waker::noop());
+    fences.raise(&stateid(1));
+    let mut wait = pin!(one.wait(Duration::ZERO));
+    assert!(wait.as_mut().poll(context).is_pending());
+    other.poll(Duration::ZERO);
+    one.poll(Duration::ZERO);
+    assert!(wait.as_mut().poll(context).is_pending());
+    assert!(!fences.is_clear());
+    // The end of the I/O is enough; nobody else has to look.
+    drop(running);
+    assert!(fences.is_clear());
+    one.poll(Duration::ZERO);
+    assert_eq!(wait.as_mut().poll(context), Poll::Ready(true));
+    drop(others);
+}
+
+#[test]
+fn v4_lock_24_a_reactor_that_has_not_looked_is_waited_for() {
+    let (fences, [one, other]) = registers();
+    let context = &mut Context::from_waker(Waker::noop());
+    fences.raise(&stateid(1));
+    let mut wait = pin!(one.wait(Duration::ZERO));
+    assert!(wait.as_mut().poll(context).is_pending());
+    one.poll(Duration::ZERO);
+    assert!(wait.as_mut().poll(context).is_pending());
+    other.poll(Duration::ZERO);
+    one.poll(Duration::ZERO);
+    assert_eq!(wait.as_mut().poll(context), Poll::Ready(true));
+}
+
+#[test]
+fn v4_lock_24_a_wait_for_io_that_is_stuck_ends() {
+    let (fences, [one, other]) = registers();
+    let context = &mut Context::from_waker(Waker::noop());
+    let stuck = other.begin(&stateid(1));
+    fences.raise(&stateid(1));
+    fences.raise(&stateid(2));
+    other.poll(Duration::ZERO);
+    let mut wait = pin!(one.wait(Duration::ZERO));
+    assert!(wait.as_mut().poll(context).is_pending());
+    let ends = one.next_deadline().unwrap();
+    one.poll(ends);
+    assert_eq!(wait.as_mut().poll(context), Poll::Ready(false));
+    assert_eq!(one.next_deadline(), None);
+    drop(stuck);
+    assert!(fences.is_clear());
+}
+
+#[test]
+fn v4_lock_24_each_revocation_raises_a_fence() {
+    let mut bed = TestBed::new();
+    let [one, two] = [b"a", b"b"].map(|owner| bed.client(owner));
+    let opens = [&one, &two].map(|client| bed.open_both(client, b"o", file(1)));
+    let holder = |open| LockHolder::New { open, owner: b"l" };
+    let taken = bed.lock(&one, file(1), holder(opens[0]), (0, 4), LockMode::Write);
+    let fences = bed.home.views().fences;
+    let register = Rc::new(IoRegister::new(Arc::clone(&fences), 0));
+    let running = register.begin(&taken.unwrap());
+    bed.pass(LEASE * 2);
+    bed.renew(&two);
+    assert!(fences.is_clear());
+    bed.lock(&two, file(1), holder(opens[1]), (0, 4), LockMode::Write)
+        .unwrap();
+    assert!(!fences.is_clear());
+    drop(running);
+    IoRegister::new(Arc::clone(&fences), 1).poll(bed.now);
+    assert!(fences.is_clear());
+}
