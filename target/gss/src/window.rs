@@ -1,0 +1,1 @@
+//! The window of sequence numbers of a context.
