@@ -17,6 +17,7 @@ mod names;
 mod service;
 mod settings;
 pub mod status;
+mod sys;
 mod table;
 mod window;
 
