@@ -124,6 +124,11 @@ impl Counts {
         self.0.fetch_sub(1, Relaxed);
     }
 
+    /// Sets it to zero.
+    pub(crate) fn reset(&self) {
+        self.0.store(0, Relaxed);
+    }
+
     /// The number now.
     pub fn get(&self) -> u64 {
         self.0.load(Relaxed)

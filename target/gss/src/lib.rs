@@ -10,6 +10,7 @@
 mod context;
 mod counters;
 mod establish;
+mod failure_log;
 mod identity;
 pub mod krb5;
 mod mechanism;
@@ -21,7 +22,7 @@ mod sys;
 mod table;
 mod window;
 
-pub use context::{ContextRef, Sequence};
+pub use context::ContextRef;
 pub use counters::{CallCounters, Counts, EndReason, FailureReason, GssCounters};
 pub use establish::Establishment;
 pub use identity::{Identity, User};
@@ -33,6 +34,7 @@ pub use names::{Directory, SystemDirectory};
 pub use service::{ContextSummary, GssService};
 pub use settings::{MachinePolicy, Settings};
 pub use table::{ContextHandle, HandleError, TableFull};
+pub use window::Sequence;
 
 /// First sequence number that is too large (RFC 2203 5.3.3.3, MAXSEQ).
 pub const SEQUENCE_MAX: u32 = 0x8000_0000;

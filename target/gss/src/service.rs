@@ -1,19 +1,39 @@
 //! The service as the RPC layer and the admin plane see it.
 
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use millrace_primitives::CoreBlock;
 
+use crate::context::ContextRef;
+use crate::establish::{Establisher, Establishment};
+use crate::failure_log::FailureLog;
+use crate::krb5::{Protection, Side};
+use crate::names::UserNames;
+use crate::table::{ContextTable, HandleError, TableFull};
 use crate::{
-    CallCounters, ContextHandle, ContextKeys, ContextRef, Directory, Enctype, Establishment,
-    GssCounters, HandleError, Identity, Mechanism, Settings, TableFull,
+    CallCounters, ContextHandle, ContextKeys, Directory, Enctype, EndReason, GssCounters, Identity,
+    Mechanism, Settings, SystemDirectory,
 };
 
 /// All contexts of the process and their establishment. Clones share everything.
 #[derive(Clone)]
-pub struct GssService;
+pub struct GssService {
+    core: Arc<ServiceCore>,
+    establisher: Establisher,
+}
+
+/// What helper threads share with the service.
+pub struct ServiceCore {
+    pub settings: Settings,
+    pub mechanism: Box<dyn Mechanism>,
+    pub table: ContextTable,
+    pub names: UserNames,
+    pub counters: Arc<GssCounters>,
+    pub failures: FailureLog,
+    calls: Mutex<Vec<Arc<CoreBlock<CallCounters>>>>,
+}
 
 /// A context, for operators.
 #[derive(Clone, Debug)]
@@ -34,7 +54,7 @@ impl GssService {
     /// Starts helper threads. The host's database of users is asked for users.
     #[must_use]
     pub fn new(settings: Settings, mechanism: impl Mechanism) -> Self {
-        todo!()
+        Self::with_directory(settings, mechanism, SystemDirectory)
     }
 
     /// As [`Self::new`], with another database of users.
@@ -44,7 +64,18 @@ impl GssService {
         mechanism: impl Mechanism,
         directory: impl Directory,
     ) -> Self {
-        todo!()
+        let counters = Arc::new(GssCounters::default());
+        let core = Arc::new(ServiceCore {
+            table: ContextTable::new(&settings, Arc::clone(&counters)),
+            names: UserNames::new(&settings, Box::new(directory), Arc::clone(&counters)),
+            mechanism: Box::new(mechanism),
+            settings,
+            counters,
+            failures: FailureLog::default(),
+            calls: Mutex::default(),
+        });
+        let establisher = Establisher::start(&core);
+        Self { core, establisher }
     }
 
     /// Takes one token of INIT (`existing` is none) or CONTINUE_INIT. Waits for a helper, at most 4
@@ -55,7 +86,7 @@ impl GssService {
         existing: Option<ContextHandle>,
         client: IpAddr,
     ) -> Establishment {
-        todo!()
+        self.establisher.establish(token, existing, client).await
     }
 
     /// The context of a handle as the client sent it. No lock, no allocation.
@@ -64,19 +95,23 @@ impl GssService {
     ///
     /// The handle is unknown or the context has expired.
     pub fn context(&self, handle: &[u8], now: Instant) -> Result<ContextRef, HandleError> {
-        todo!()
+        self.core.table.find(handle, now)
     }
 
-    /// Ends a context for its client. Uses of it go on with their keys.
+    /// Ends a context for its client. Uses of it go on with their keys. No lock.
     pub fn destroy(&self, context: &ContextRef) {
-        todo!()
+        self.core.table.end(context, EndReason::Destroyed);
     }
 
     /// Puts a context with these keys into the table.
     ///
     /// # Errors
     ///
-    /// The table is full. Keys of a wrong length find it full, too.
+    /// The table is full.
+    ///
+    /// # Panics
+    ///
+    /// If the key has not the length of its encryption type.
     pub fn insert(
         &self,
         keys: &ContextKeys,
@@ -84,46 +119,73 @@ impl GssService {
         lifetime: Duration,
         client: IpAddr,
     ) -> Result<ContextHandle, TableFull> {
-        todo!()
+        let protection = Protection::new(keys, Side::Acceptor).expect("a key of the right length");
+        let now = Instant::now();
+        let table = &self.core.table;
+        let context = table.insert(protection, identity, lifetime, client, now)?;
+        Ok(context.handle())
     }
 
     /// Counters of contexts and their creation.
     #[must_use]
     pub fn counters(&self) -> Arc<GssCounters> {
-        todo!()
+        Arc::clone(&self.core.counters)
     }
 
     /// Counters for the calls of one more reactor; [`Self::all_call_counters`] has them all.
     #[must_use]
     pub fn call_counters(&self) -> Arc<CoreBlock<CallCounters>> {
-        todo!()
+        let block = Arc::<CoreBlock<CallCounters>>::default();
+        let mut calls = self.core.calls.lock();
+        let calls = calls.as_mut().map_err(|poisoned| poisoned.get_mut());
+        calls.unwrap_or_else(|calls| calls).push(Arc::clone(&block));
+        block
     }
 
     /// Counters of calls of all reactors.
     #[must_use]
     pub fn all_call_counters(&self) -> Vec<Arc<CoreBlock<CallCounters>>> {
-        todo!()
+        let calls = self.core.calls.lock();
+        calls.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The contexts.
     #[must_use]
     pub fn list(&self) -> Vec<ContextSummary> {
-        todo!()
+        let now = Instant::now();
+        let contexts = self.core.table.contexts();
+        contexts
+            .map(|context| ContextSummary {
+                identity: context.identity.clone(),
+                client: context.client,
+                enctype: context.protection.enctype(),
+                idle: context.idle(now),
+                remaining: context.expires.saturating_duration_since(now),
+            })
+            .collect()
     }
 
     /// Ends the contexts of a principal, or all; returns how many. Cached users are forgotten.
+    #[must_use]
     pub fn flush(&self, principal: Option<&str>) -> usize {
-        todo!()
+        self.core.names.forget(principal);
+        let table = &self.core.table;
+        let contexts = table.contexts().filter(|context| {
+            principal.is_none_or(|principal| *context.identity.principal == *principal)
+        });
+        contexts
+            .filter(|context| table.end(&ContextRef(Arc::clone(context)), EndReason::Flushed))
+            .count()
     }
 
-    /// Looks at the keytab and the map now, instead of within 10 seconds.
+    /// Has a helper look at the keytab and the map now, instead of within 10 seconds.
     pub fn reload(&self) {
-        todo!()
+        self.establisher.reload();
     }
 
     /// Time since the keytab was taken up.
     #[must_use]
     pub fn keytab_age(&self) -> Duration {
-        todo!()
+        self.core.mechanism.keytab_age()
     }
 }

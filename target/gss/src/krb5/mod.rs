@@ -7,7 +7,7 @@ mod header;
 mod mac;
 mod mic;
 mod protection;
-mod random;
+pub(crate) mod random;
 #[cfg(test)]
 mod tests;
 mod unwrap;
