@@ -259,7 +259,7 @@ fn gss_hdl_01_readers_never_get_another_context_than_they_asked_for() {
     let published = Mutex::new(Vec::<ContextHandle>::new());
     std::thread::scope(|scope| {
         let (bench, published) = (&bench, &published);
-        let writer = scope.spawn(move || {
+        scope.spawn(move || {
             for round in 0..2000 {
                 let context = bench.insert(1, Duration::from_millis(round));
                 let Ok(context) = context else { continue };
@@ -270,8 +270,8 @@ fn gss_hdl_01_readers_never_get_another_context_than_they_asked_for() {
             }
         });
         for _ in 0..2 {
-            scope.spawn(|| {
-                while !writer.is_finished() {
+            scope.spawn(move || {
+                for _ in 0..2000 {
                     let handles = published.lock().expect("no panic").clone();
                     for handle in handles.iter().rev().take(8) {
                         if let Ok(found) = bench.table.find(handle.as_bytes(), bench.start) {
