@@ -12,6 +12,9 @@ mod counters;
 mod establish;
 mod failure_log;
 mod identity;
+mod initial_token;
+mod kerberos;
+mod keytab;
 pub mod krb5;
 mod mechanism;
 mod names;
@@ -26,6 +29,7 @@ pub use context::ContextRef;
 pub use counters::{CallCounters, Counts, EndReason, FailureReason, GssCounters};
 pub use establish::Establishment;
 pub use identity::{Identity, User};
+pub use kerberos::{Kerberos, LoadError};
 pub use krb5::{
     ContextKeys, Damaged, Enctype, MicParts, Progress, Protection, Side, Unwrapping, Wrapping,
 };

@@ -1,7 +1,13 @@
-//! All foreign code: the GSS library, the database of users, forks.
+//! All foreign code: the GSS library, the database of users, forks, files in memory.
 
+mod acceptor;
 mod fork;
+mod gss_library;
+mod memory_file;
 mod users;
 
+pub use acceptor::{AcceptedToken, AcceptorCredential, LibraryFailure};
 pub use fork::forks;
+pub use gss_library::GssLibrary;
+pub use memory_file::MemoryFile;
 pub use users::user;
