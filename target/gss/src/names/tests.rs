@@ -102,7 +102,7 @@ fn gss_sec_09_the_map_names_users_and_root() {
     assert_eq!(bench.uid("host/client.test@MILLRACE.TEST"), Some(1000));
     assert_eq!(bench.uid("admin/root@OTHER.TEST"), None);
     // A new version is taken up, and what was remembered is not.
-    std::fs::write(file.path(), "alice@MILLRACE.TEST bob@OTHER.TEST").expect("written");
+    fs::write(file.path(), "alice@MILLRACE.TEST bob@OTHER.TEST").expect("written");
     let later = SystemTime::now() + Duration::from_secs(2);
     file.as_file().set_modified(later).expect("a time");
     bench.names.reload();
