@@ -49,11 +49,8 @@ pub struct Realm {
 /// Runs a test in a realm, in a process of its own: the library reads its configuration from the
 /// environment. Skips it where there is no KDC.
 pub fn in_realm(test: &str, options: &RealmOptions<'_>, body: impl FnOnce(&Realm)) {
-    if let Some(folder) = env::var_os(FOLDER) {
-        return body(&Realm {
-            folder: folder.into(),
-            _owned: None,
-        });
+    if let Some(realm) = Realm::of_process() {
+        return body(&realm);
     }
     let mut tools = vec!["krb5kdc", "kdb5_util", "kadmin.local", "kinit", "kvno"];
     if !options.clock.is_empty() {
@@ -76,7 +73,17 @@ fn is_installed(tool: &str) -> bool {
 }
 
 impl Realm {
-    fn start(options: &RealmOptions<'_>) -> Self {
+    /// The realm that this process was started in.
+    pub fn of_process() -> Option<Self> {
+        let folder = env::var_os(FOLDER)?.into();
+        Some(Self {
+            folder,
+            _owned: None,
+        })
+    }
+
+    /// Starts a KDC.
+    pub fn start(options: &RealmOptions<'_>) -> Self {
         let owned = tempfile::tempdir().expect("a folder");
         let realm = Self {
             folder: owned.path().to_owned(),
@@ -106,8 +113,8 @@ impl Realm {
         );
     }
 
-    /// Runs a test in a process of its own.
-    fn run_test(&self, test: &str, clock: &str) {
+    /// This program in the realm, with a clock of its own if one is named.
+    pub fn this_program(&self, clock: &str) -> Command {
         let program = env::current_exe().expect("this program");
         let mut command = if clock.is_empty() {
             Command::new(program)
@@ -118,6 +125,11 @@ impl Realm {
         };
         self.environment(&mut command);
         command.env(FOLDER, &self.folder);
+        command
+    }
+
+    fn run_test(&self, test: &str, clock: &str) {
+        let mut command = self.this_program(clock);
         let outcome = command.args([test, "--exact", "--nocapture"]).output();
         let outcome = outcome.expect("this program");
         let text = [outcome.stdout, outcome.stderr].concat();
