@@ -20,8 +20,7 @@ static ENDS: LazyLock<Vec<[Arc<Protection>; 2]>> = LazyLock::new(|| {
             acceptor_subkey: true,
             send_sequence: 0,
         };
-        [Side::Initiator, Side::Acceptor]
-            .map(|side| Arc::new(Protection::new(&keys, side).expect("a key")))
+        [Side::Initiator, Side::Acceptor].map(|side| Protection::new(&keys, side).expect("a key"))
     });
     ends.into()
 });

@@ -29,7 +29,7 @@ fn bench(contexts: usize, contexts_per_client: usize) -> Bench {
     }
 }
 
-fn protection() -> Protection {
+fn protection() -> Arc<Protection> {
     let keys = ContextKeys {
         enctype: Enctype::Aes128Sha1,
         key: Zeroizing::new(vec![7; 16]),
