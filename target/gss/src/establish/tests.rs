@@ -35,7 +35,7 @@ fn block_on<F: Future>(future: F) -> F::Output {
 }
 
 /// Takes tokens by their text: `ok`, `two legs`, `fail`, `panic`, `hold` (waits for the test),
-/// `short key`.
+/// `short key`, `long name`.
 struct FakeMechanism {
     /// Told when a token is held, and waited for then.
     held: Mutex<mpsc::Sender<mpsc::Sender<()>>>,
@@ -44,6 +44,10 @@ struct FakeMechanism {
 struct SecondLeg;
 
 fn complete(key: usize) -> Accepted {
+    complete_for(key, "alice@MILLRACE.TEST".to_owned())
+}
+
+fn complete_for(key: usize, principal: String) -> Accepted {
     Accepted::Complete(Box::new(Established {
         keys: ContextKeys {
             enctype: Enctype::Aes256Sha384,
@@ -51,7 +55,7 @@ fn complete(key: usize) -> Accepted {
             acceptor_subkey: true,
             send_sequence: 0,
         },
-        principal: "alice@MILLRACE.TEST".to_owned(),
+        principal,
         lifetime: Duration::from_secs(600),
         token: b"reply".to_vec(),
     }))
@@ -80,6 +84,7 @@ impl Mechanism for FakeMechanism {
         match token {
             b"ok" => complete(32),
             b"short key" => complete(31),
+            b"long name" => complete_for(32, "x".repeat(500) + "@MILLRACE.TEST"),
             b"two legs" => Accepted::Continue {
                 context: Box::new(SecondLeg),
                 token: b"go on".to_vec(),
@@ -247,11 +252,15 @@ fn gss_ctx_07_failures_have_neither_handle_nor_token() {
         &bench.establish("short key", None),
         status::FAILURE
     ));
+    assert!(is_refused(
+        &bench.establish("long name", None),
+        status::FAILURE
+    ));
     // A panic is one more, and the only helper goes on.
     assert!(is_refused(&bench.establish("panic", None), status::FAILURE));
     assert_eq!(bench.establish("ok", None).major, status::COMPLETE);
     let counters = bench.service.counters();
-    assert_eq!(counters.failed(FailureReason::Other).get(), 2);
+    assert_eq!(counters.failed(FailureReason::Other).get(), 3);
     assert_eq!(counters.failed(FailureReason::Enctype).get(), 1);
 }
 
