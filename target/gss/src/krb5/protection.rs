@@ -11,6 +11,7 @@ use super::derive::{Purpose, derive};
 use super::header::{HEADER, HeaderRules};
 use super::mac::Mac;
 use super::{Damaged, Enctype, MicParts, Unwrapping, Wrapping, cipher};
+use crate::sys::SecretBox;
 
 /// The two ends of a context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,13 +61,19 @@ impl fmt::Debug for ContextKeys {
     }
 }
 
-/// The tokens of one end of a context. All keys are zeroed when it is dropped.
+/// The tokens of one end of a context. All keys are zeroed when it is dropped, and are in no core
+/// dump.
 pub struct Protection {
     enctype: Enctype,
-    pub(super) sending: SendingKeys,
-    pub(super) receiving: ReceivingKeys,
+    pub(super) keys: SecretBox<ExpandedKeys>,
     own: Side,
     send_sequence: AtomicU64,
+}
+
+/// All keys of one end.
+pub(super) struct ExpandedKeys {
+    pub sending: SendingKeys,
+    pub receiving: ReceivingKeys,
 }
 
 /// Keys of the tokens that we make.
@@ -115,18 +122,20 @@ impl Protection {
         let (seal, sign) = own.other().usages();
         Some(Arc::new(Self {
             enctype,
-            sending: SendingKeys {
-                rules: rules(own),
-                mic: mac(send_sign, Purpose::Checksum),
-                encryption: EncryptionKey::new(&key(send_seal, Purpose::Encryption))?,
-                integrity: mac(send_seal, Purpose::Integrity),
-            },
-            receiving: ReceivingKeys {
-                rules: rules(own.other()),
-                mic: mac(sign, Purpose::Checksum),
-                encryption: DecryptionKey::new(&key(seal, Purpose::Encryption))?,
-                integrity: mac(seal, Purpose::Integrity),
-            },
+            keys: SecretBox::new(ExpandedKeys {
+                sending: SendingKeys {
+                    rules: rules(own),
+                    mic: mac(send_sign, Purpose::Checksum),
+                    encryption: EncryptionKey::new(&key(send_seal, Purpose::Encryption))?,
+                    integrity: mac(send_seal, Purpose::Integrity),
+                },
+                receiving: ReceivingKeys {
+                    rules: rules(own.other()),
+                    mic: mac(sign, Purpose::Checksum),
+                    encryption: DecryptionKey::new(&key(seal, Purpose::Encryption))?,
+                    integrity: mac(seal, Purpose::Integrity),
+                },
+            }),
             own,
             send_sequence: AtomicU64::new(keys.send_sequence),
         }))
@@ -167,17 +176,17 @@ impl Protection {
     pub fn mic_in_parts(&self, side: Side) -> MicParts {
         let length = self.enctype.mac_length();
         if side == self.own {
-            let rules = self.sending.rules;
+            let rules = self.keys.sending.rules;
             return MicParts {
-                mac: self.sending.mic.clone(),
+                mac: self.keys.sending.mic.clone(),
                 rules,
                 header: Some(rules.mic(self.next_sequence())),
                 length,
             };
         }
         MicParts {
-            mac: self.receiving.mic.clone(),
-            rules: self.receiving.rules,
+            mac: self.keys.receiving.mic.clone(),
+            rules: self.keys.receiving.rules,
             header: None,
             length,
         }

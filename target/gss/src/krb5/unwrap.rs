@@ -29,12 +29,12 @@ pub struct Unwrapping {
 impl Unwrapping {
     pub(super) fn new(protection: Arc<Protection>, token: &[u8]) -> Result<Self, Damaged> {
         let header = *token.first_chunk::<HEADER>().ok_or(Damaged)?;
-        let counts = protection.receiving.rules.wrap_counts(&header);
+        let counts = protection.keys.receiving.rules.wrap_counts(&header);
         let counts = counts.ok_or(Damaged)?;
         if token.len() < protection.wrap_overhead() + counts.extra {
             return Err(Damaged);
         }
-        let mut mac = protection.receiving.integrity.clone();
+        let mut mac = protection.keys.receiving.integrity.clone();
         if protection.checks_ciphertext() {
             mac.update(&[0; BLOCK]);
         }
@@ -94,7 +94,7 @@ impl Unwrapping {
         if of_ciphertext {
             self.mac.update(slice);
         }
-        let key = &self.protection.receiving.encryption;
+        let key = &self.protection.keys.receiving.encryption;
         if is_tail {
             key.tail(&mut self.state, slice);
         } else {

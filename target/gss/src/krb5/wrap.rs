@@ -23,8 +23,12 @@ pub struct Wrapping {
 
 impl Wrapping {
     pub(super) fn new(protection: Arc<Protection>, length: usize) -> Self {
-        let header = protection.sending.rules.wrap(protection.next_sequence());
-        let mut mac = protection.sending.integrity.clone();
+        let header = protection
+            .keys
+            .sending
+            .rules
+            .wrap(protection.next_sequence());
+        let mut mac = protection.keys.sending.integrity.clone();
         if protection.checks_ciphertext() {
             // The initial state of the cipher comes first (RFC 8009 5).
             mac.update(&[0; BLOCK]);
@@ -81,7 +85,7 @@ impl Wrapping {
         if !of_ciphertext {
             self.mac.update(slice);
         }
-        let key = &self.protection.sending.encryption;
+        let key = &self.protection.keys.sending.encryption;
         if is_tail {
             key.tail(&mut self.state, slice);
         } else {

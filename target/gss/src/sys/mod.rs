@@ -1,9 +1,10 @@
-//! All foreign code: the GSS library, the database of users, forks, files in memory.
+//! All foreign code: the GSS library, the database of users, forks, memory of keys and of files.
 
 mod acceptor;
 mod fork;
 mod gss_library;
 mod memory_file;
+mod secret;
 mod users;
 
 pub use acceptor::{AcceptedToken, AcceptorCredential, LibraryFailure};
@@ -12,4 +13,5 @@ pub use fork::bytes_of_a_fork;
 pub use fork::forks;
 pub use gss_library::GssLibrary;
 pub use memory_file::MemoryFile;
+pub use secret::SecretBox;
 pub use users::user;
