@@ -117,7 +117,7 @@ impl Establisher {
             client,
             begun,
             answer: Arc::clone(&answer),
-            _permit: permit,
+            permit,
         }));
         if self.keeper.send(watched).is_err() || self.jobs.try_send(job).is_err() {
             return self.refuse(FailureReason::Unavailable);

@@ -33,7 +33,7 @@ pub struct Creation {
     pub client: IpAddr,
     pub begun: Instant,
     pub answer: Arc<Answer>,
-    pub _permit: PendingPermit,
+    pub permit: PendingPermit,
 }
 
 pub struct Helper {
@@ -82,14 +82,19 @@ impl Helper {
         self.core.names.reload();
     }
 
-    fn create(&self, mut creation: Creation) {
+    fn create(&self, creation: Creation) {
+        let Creation {
+            token,
+            partial,
+            client,
+            begun,
+            answer,
+            permit,
+        } = creation;
         // The deadline passed while it was queued.
-        if creation.answer.is_over() {
+        if answer.is_over() {
             return;
         }
-        let client = creation.client;
-        let partial = creation.partial.take();
-        let token = std::mem::take(&mut creation.token);
         let run = AssertUnwindSafe(|| self.establish(&token, partial, client));
         let outcome = panic::catch_unwind(run)
             .unwrap_or_else(|_| Err(other("the creation of the context panicked".to_owned())));
@@ -98,9 +103,10 @@ impl Helper {
             self.core.failures.tell(client, &failure);
             Establishment::failed(failure.major, failure.minor)
         });
-        let took = creation.begun.elapsed();
-        self.core.counters.observe_creation(took);
-        let unwanted = creation.answer.give(establishment);
+        self.core.counters.observe_creation(begun.elapsed());
+        // Before the answer: its client may come again at once.
+        drop(permit);
+        let unwanted = answer.give(establishment);
         if let Some(context) = unwanted.and_then(|unwanted| unwanted.context) {
             self.core.table.end(&context, EndReason::Abandoned);
         }
