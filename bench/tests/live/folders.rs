@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
 
-use millrace_admin::config::{Access, DirectIo, Export, Squash, Store, SyncMode};
+use millrace_admin::config::{Access, DirectIo, Export, Fabric, Provider, Squash, Store, SyncMode};
 use millrace_admin::control::Control;
 use millrace_wire::nfs3::{FileHandle, Stability, Status, WriteVerifier};
 use tempfile::TempDir;
@@ -265,4 +265,32 @@ fn a_folder_that_is_not_there_is_refused_with_its_key() {
         .apply(std::sync::Arc::new(next))
         .expect_err("missing");
     assert_eq!(refused.path, "exports[1].store.root");
+}
+
+/// The device is not reached: what is refused is not opened.
+#[test]
+fn rdma_devices_are_not_added_to_reactors_whose_rings_have_acted_as_callers() {
+    let place = ExportFolder::new();
+    let running = place.start();
+    let exports = running.control().exports().expect("reactors answer");
+    let folder = exports[0].folder.as_ref().expect("a folder");
+    if (folder.backend.as_str(), folder.acts_as.as_str()) != ("ring", "caller") {
+        return millrace_testing::skip!("folders are not served by a ring that acts as callers");
+    }
+    let mut next = (*running.control().config()).clone();
+    next.fabric.push(Fabric {
+        provider: Provider::Verbs,
+        ..Fabric::default()
+    });
+    let problems = running.control().check(&next);
+    let mut told = problems
+        .iter()
+        .map(|one| (one.path.to_string(), &one.message));
+    let late = told.find(|(_, message)| message.contains("restart millraced with this listener"));
+    assert_eq!(late.expect("refused").0, "fabric[1].provider");
+    // Nor where no check came before.
+    let error = running.control().apply(std::sync::Arc::new(next));
+    let error = error.expect_err("refused");
+    assert_eq!(error.path.to_string(), "fabric[1].provider");
+    assert!(error.reason.contains("io_uring"), "{}", error.reason);
 }

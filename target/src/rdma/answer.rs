@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use arrayvec::ArrayVec;
 use millrace_mempool::{Buffer, Class, NoMemory, Slice};
-use millrace_reactor::fabric::chain::{self, Direction, NOBODY};
+use millrace_reactor::fabric::chain::{self, Direction, NOBODY, RemoteSegment};
 use millrace_reactor::fabric::{Key, Operation, SLICES_MAX, Slices, WorkRequest};
 use millrace_wire::rpc::MessageType;
 use millrace_wire::rpcrdma::{
@@ -65,7 +65,11 @@ pub(super) fn common_key(lists: &Lists<'_>) -> Option<Key> {
 /// The key that the reply to a call invalidates at the client. In version two the call nominates it
 /// (version two draft section 5.2.3): no other key may be invalidated, and it must be one of the
 /// call's. In version one private data permits it for all calls.
-fn invalidated(header: &Header<'_>, lists: &Lists<'_>, connection: &RdmaConnection) -> Option<Key> {
+pub(super) fn invalidated(
+    header: &Header<'_>,
+    lists: &Lists<'_>,
+    connection: &RdmaConnection,
+) -> Option<Key> {
     if !connection.invalidates() {
         return None;
     }
@@ -367,6 +371,17 @@ fn write_whole(
     if length == 0 || length > segment.length as usize {
         return None;
     }
+    write(chain, segment, slices.drain(..));
+    Some(length as u64)
+}
+
+/// Adds an RDMA Write of slices to the beginning of a segment.
+#[inline]
+pub(super) fn write(
+    chain: &mut Vec<WorkRequest>,
+    segment: RemoteSegment,
+    slices: impl IntoIterator<Item = Slice>,
+) {
     chain.push(WorkRequest {
         token: NOBODY,
         operation: Operation::Write(segment.address),
@@ -374,9 +389,10 @@ fn write_whole(
         signalled: false,
     });
     // Filled in place: a list of slices is expensive to move.
-    let local = &mut chain.last_mut()?.local;
-    slices.drain(..).for_each(|slice| local.push(slice));
-    Some(length as u64)
+    if let Some(request) = chain.last_mut() {
+        let local = &mut request.local;
+        slices.into_iter().for_each(|slice| local.push(slice));
+    }
 }
 
 /// How many of the first slices hold `length` bytes.

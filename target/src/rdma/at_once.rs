@@ -3,13 +3,18 @@
 
 use std::ops::Range;
 
-use millrace_mempool::{Buffer, Class};
+use millrace_mempool::{Buffer, Class, Slice};
+use millrace_reactor::fabric::Key;
 use millrace_wire::rpc::{self, MessageType};
-use millrace_wire::rpcrdma::{Body, Header, Lists, Version, encode_plain_header};
+use millrace_wire::rpcrdma::{
+    Body, Header, Lists, Segment, Version, encode_plain_header, encode_result_header, has_reads,
+};
 use millrace_wire::xdr::{Encoder, Padding};
 
 use super::answer::{self, Prepared, ReplyLayout};
+use super::connection::RdmaConnection;
 use super::counters::count;
+use super::pull::remote;
 use super::request::drop_message;
 use super::shortage::refusal as no_room;
 use super::{Arrived, ResponderShared};
@@ -22,8 +27,12 @@ pub fn serve_at_once<S: Serve>(shared: &ResponderShared<S>, received: Arrived) -
     if !connection.answers_at_once() || !shared.remote_access_failures.is_empty() {
         return Some(received);
     }
-    let rules = &connection.terms().rules;
-    let parsed = Header::parse_call(&received.receive[..received.length], rules);
+    // Arguments that have to be fetched are waited for.
+    let message = &received.receive[..received.length];
+    if has_reads(message) {
+        return Some(received);
+    }
+    let parsed = Header::parse_call(message, &connection.terms().rules);
     let Ok(header) = &parsed else {
         return Some(received);
     };
@@ -77,7 +86,7 @@ pub fn serve_at_once<S: Serve>(shared: &ResponderShared<S>, received: Arrived) -
 
 /// What is sent for a call.
 enum AnswerAtOnce {
-    /// A message without chunks.
+    /// A message without chunks but one for a result.
     Plain(PlainReply),
     /// Any other reply, or an error of the transport.
     Prepared(Prepared),
@@ -85,10 +94,44 @@ enum AnswerAtOnce {
     Nothing,
 }
 
-/// A message that is sent inline, of a call without chunks.
+/// A message that is sent inline, of a call without chunks or with one segment for a result.
 struct PlainReply {
     buffer: Buffer,
     message: Range<usize>,
+    result: Option<PlacedResult>,
+}
+
+/// The result of a call that offers one segment for it, and nothing else.
+struct PlacedResult {
+    data: Slice,
+    /// Where it goes, and the bytes of it.
+    segment: Segment,
+    invalidate: Option<Key>,
+}
+
+impl PlacedResult {
+    /// Takes the result from a reply, if it is one slice that fits into the segment.
+    #[inline]
+    fn take(
+        parts: &mut ReplyParts,
+        header: &Header<'_>,
+        lists: &Lists<'_>,
+        connection: &RdmaConnection,
+    ) -> Option<Self> {
+        let segment = lists.only_result()?;
+        let ([_], [data]) = (&parts.bulk[..], &parts.slices[..]) else {
+            return None;
+        };
+        let length = u32::try_from(data.len()).ok()?;
+        if length == 0 || length > segment.length {
+            return None;
+        }
+        Some(Self {
+            data: parts.slices.pop()?,
+            segment: Segment { length, ..segment },
+            invalidate: answer::invalidated(header, lists, connection),
+        })
+    }
 }
 
 impl PlainReply {
@@ -104,12 +147,31 @@ impl PlainReply {
         let Self {
             mut buffer,
             message,
+            result,
         } = self;
-        let mut out = Encoder::new(&mut buffer[..message.start]);
-        let encoded = encode_plain_header(&mut out, version, xid, credits, MessageType::Reply);
-        debug_assert!(encoded.is_ok(), "`limits` kept this much room");
-        let whole = buffer.into_slice(0..message.end);
-        Prepared::new(xid, shared.chain(), None, std::iter::once(whole))
+        let out = &mut Encoder::new(&mut buffer[..message.start]);
+        let encoded = match &result {
+            None => encode_plain_header(out, version, xid, credits, MessageType::Reply),
+            Some(result) => encode_result_header(out, version, xid, credits, result.segment),
+        };
+        debug_assert!(
+            encoded.is_ok() && out.position() == message.start,
+            "`limits` kept this much room"
+        );
+        let whole = std::iter::once(buffer.into_slice(0..message.end));
+        let mut chain = shared.chain();
+        let Some(result) = result else {
+            return Prepared::new(xid, chain, None, whole);
+        };
+        answer::write(
+            &mut chain,
+            remote(result.segment),
+            std::iter::once(result.data),
+        );
+        Prepared {
+            written: result.segment.length.into(),
+            ..Prepared::new(xid, chain, result.invalidate, whole)
+        }
     }
 }
 
@@ -141,21 +203,22 @@ fn serve<S: Serve>(
     let answer = shared.programs.serve_at_once(call, &mut reply);
     let moved = reply.account;
     let mut parts = reply.into_parts();
+    let is_inline = parts.message.end <= send && header.invalidate == 0;
     let shortage = match answer {
-        Some(Answer::Send)
-            if lists.is_empty()
-                && parts.bulk.is_empty()
-                && parts.message.end <= send
-                && header.invalidate == 0 =>
-        {
-            connection.usage().moved(moved.read, moved.written);
-            shared.recycle_slices(parts.slices);
-            return Some(AnswerAtOnce::Plain(PlainReply {
-                buffer: parts.buffer,
-                message: parts.message,
-            }));
-        }
         Some(Answer::Send) => {
+            let result = match is_inline {
+                true => PlacedResult::take(&mut parts, header, lists, connection),
+                false => None,
+            };
+            if result.is_some() || is_inline && lists.is_empty() && parts.bulk.is_empty() {
+                connection.usage().moved(moved.read, moved.written);
+                shared.recycle_slices(parts.slices);
+                return Some(AnswerAtOnce::Plain(PlainReply {
+                    buffer: parts.buffer,
+                    message: parts.message,
+                    result,
+                }));
+            }
             let layout = ReplyLayout::of(&parts, header, lists, inline);
             match &layout {
                 Some(layout)

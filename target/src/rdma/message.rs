@@ -76,12 +76,7 @@ impl Default for ReducedItems<'_> {
 }
 
 fn behind_zero(list: ReadList<'_>) -> impl Iterator<Item = ReadChunk<'_>> {
-    // Most calls have none, and searching takes time.
-    let chunks = (!list.is_empty()).then(|| list.chunks());
-    chunks
-        .into_iter()
-        .flatten()
-        .filter(|chunk| chunk.position > 0)
+    list.chunks().filter(|chunk| chunk.position > 0)
 }
 
 /// Assembles an inline message and its chunks, some of which are left in place.

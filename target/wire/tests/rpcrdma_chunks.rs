@@ -421,6 +421,29 @@ fn rr1_chunk_34_limits_are_exact() {
         writes: &[sixteen, sixteen],
         ..full
     });
+    // A single segment is no exception.
+    let (argument, result) = ([read(40, 1, 1, 0)], &[&segments[..1]][..]);
+    for (reads, writes) in [(&argument[..], &[][..]), (&[][..], result)] {
+        let reply = None;
+        let bytes = call(
+            Kind::Message,
+            &CallChunks {
+                reads,
+                writes,
+                reply,
+            },
+        );
+        let limited = |segments_per_chunk, chunks| {
+            let rules = Rules {
+                segments_per_chunk,
+                read_chunks: chunks,
+                write_chunks: chunks,
+                ..rules
+            };
+            Header::parse(&bytes, &rules).is_ok()
+        };
+        assert!(limited(1, 1) && !limited(0, 1) && !limited(1, 0));
+    }
     let seventeen: Vec<_> = (0..17).map(|_| read(40, 1, 1, 0)).collect();
     too_many(CallChunks {
         reads: &seventeen,

@@ -4,6 +4,7 @@ mod common;
 
 use common::headers::*;
 use common::hex;
+use millrace_wire::rpc::MessageType;
 use millrace_wire::rpcrdma::version1::{Kind, VERSION, encode_done, encode_padded_header};
 use millrace_wire::rpcrdma::*;
 use millrace_wire::xdr::{Encoder, Padding};
@@ -309,7 +310,6 @@ fn rr1_hdr_20_no_message_without_chunks() {
 
 #[test]
 fn rr1_hdr_28_direction_is_known_before_the_xid() {
-    use millrace_wire::rpc::MessageType;
     let rules = Rules::default();
     for (word, kind) in [
         ("00000000", MessageType::Call),
@@ -343,7 +343,6 @@ fn rr1_pad_21_padded_messages_can_be_refused() {
 
 #[test]
 fn plain_headers_have_the_length_that_their_version_states() {
-    use millrace_wire::rpc::MessageType;
     for (version, length) in [(Version::One, 28), (Version::Two, 36)] {
         assert_eq!(version.shortest(), length);
         let bytes = written(|out| {
@@ -358,6 +357,80 @@ fn plain_headers_have_the_length_that_their_version_states() {
             (XID, version.number(), CREDITS)
         );
         assert_eq!(header.reverse_message(&Rules::default()), Ok(&hex(RPC)[..]));
+    }
+}
+
+#[test]
+fn rr1_chunk_17_the_only_result_is_returned_like_any_other() {
+    let one = Segment {
+        handle: 7,
+        length: 4096,
+        offset: 0x1_0000_0002,
+    };
+    let writes: &[&[Segment]] = &[&[one]];
+    let single = CallChunks {
+        writes,
+        ..CallChunks::default()
+    };
+    for version in [Version::One, Version::Two] {
+        let outgoing = |direction| Outgoing {
+            version,
+            xid: XID,
+            credits: CREDITS,
+            inline: true,
+            direction,
+            invalidate: 0,
+        };
+        let bytes = written(|out| {
+            encode_header(out, &outgoing(MessageType::Call), &single)?;
+            out.raw(&hex(RPC))
+        });
+        let lists = parse(&bytes).unwrap().lists();
+        assert_eq!(lists.only_result(), Some(one));
+        assert_eq!(lists.writes.iter().next().unwrap().total(), 4096);
+        for bytes in [1, 4095, 4096] {
+            let reply = ReplyChunks {
+                reads: &[],
+                call: &lists,
+                written: &[bytes],
+                reply_written: 0,
+            };
+            let any = written(|out| encode_header(out, &outgoing(MessageType::Reply), &reply));
+            let length = bytes as u32;
+            let segment = Segment { length, ..one };
+            let same = written(|out| encode_result_header(out, version, XID, CREDITS, segment));
+            assert_eq!(same, any);
+        }
+    }
+    let reads = [read(40, 6, 1, 0)];
+    for other in [
+        CallChunks::default(),
+        CallChunks {
+            writes: &[&[one, one]],
+            ..single
+        },
+        CallChunks {
+            writes: &[&[], &[one]],
+            ..single
+        },
+        CallChunks {
+            writes: &[&[]],
+            ..single
+        },
+        CallChunks {
+            reads: &reads,
+            ..single
+        },
+        CallChunks {
+            reply: Some(&[one]),
+            ..single
+        },
+    ] {
+        let bytes = written(|out| {
+            encode_one(out, true, &other)?;
+            out.raw(&hex(RPC))
+        });
+        assert_eq!(parse(&bytes).unwrap().lists().only_result(), None);
     }
 }
 

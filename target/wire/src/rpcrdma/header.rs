@@ -1,8 +1,8 @@
 //! Headers of any version, parsed and checked.
 
 use super::{
-    ErrorBody, FIRST_WORDS, Fault, FirstWords, Lists, RDMA_ERROR, Reason, Refusal, Rules, Version,
-    version1, version2,
+    ErrorBody, FIRST_WORDS, Fault, FirstWords, Lists, RDMA_ERROR, Reason, Refusal, Rules, Segment,
+    Version, version1, version2,
 };
 use crate::rpc::{self, MessageType};
 use crate::xdr::{Encode, Encoder, Padding, Result};
@@ -264,6 +264,17 @@ pub fn encode_header(out: &mut Encoder<'_>, header: &Outgoing, chunks: &impl Enc
     chunks.encode(out)
 }
 
+/// Whether an inline message has a read list, by the word where that begins. Nothing else is checked.
+#[must_use]
+#[inline]
+pub fn has_reads(message: &[u8]) -> bool {
+    let version = FirstWords::read(message).and_then(|words| Version::from_number(words.version));
+    version.is_some_and(|version| {
+        let lists = message.get(version.before_lists()..);
+        lists.and_then(<[u8]>::first_chunk) == Some(&1_u32.to_be_bytes())
+    })
+}
+
 /// Appends the first words of a message.
 #[inline]
 pub(super) fn encode_words(
@@ -295,4 +306,27 @@ pub fn encode_plain_header(
         // No key to invalidate.
         Version::Two => out.words([direction.number(), 0, 0, 0, 0]),
     }
+}
+
+/// Appends the header of a reply whose only chunk is one segment with a result, and whose RPC message
+/// follows. `segment` is that of the call ([`Lists::only_result`](super::Lists::only_result)), with the
+/// bytes that were written for its length.
+///
+/// # Errors
+/// The buffer is too small.
+#[inline]
+pub fn encode_result_header(
+    out: &mut Encoder<'_>,
+    version: Version,
+    xid: u32,
+    credits: u32,
+    segment: Segment,
+) -> Result<()> {
+    encode_words(out, xid, version, credits, version1::Kind::Message.number())?;
+    if version == Version::Two {
+        // No key to invalidate.
+        out.words([MessageType::Reply.number(), 0])?;
+    }
+    let (high, low) = ((segment.offset >> 32) as u32, segment.offset as u32);
+    out.words([0, 1, 1, segment.handle, segment.length, high, low, 0, 0])
 }

@@ -94,6 +94,17 @@ impl<'a> Lists<'a> {
         self.reads.is_empty() && self.writes.is_empty() && self.reply.is_none()
     }
 
+    /// The segment of lists that have no other, if that is for a result: as in most calls that read.
+    #[must_use]
+    #[inline]
+    pub fn only_result(&self) -> Option<Segment> {
+        let is_one = self.writes.bytes.len() == WRITE_ENTRY_LENGTH + SEGMENT_LENGTH;
+        if !is_one || !self.reads.is_empty() || self.reply.is_some() {
+            return None;
+        }
+        self.writes.iter().next()?.iter().next()
+    }
+
     /// Bytes of the lists in a reply that returns these.
     #[must_use]
     pub fn reply_length(&self) -> usize {
@@ -112,7 +123,50 @@ impl<'a> Lists<'a> {
             *input = ahead;
             return Ok(Self::default());
         }
-        Self::parse_any(input, rules)
+        match Self::parse_one_segment(input, rules) {
+            Some(lists) => Ok(lists),
+            None => Self::parse_any(input, rules),
+        }
+    }
+
+    /// The same of lists with one segment, for an argument or a result; `None` if they are others,
+    /// or not to be accepted.
+    #[inline]
+    fn parse_one_segment(input: &mut Decoder<'a>, rules: &Rules) -> Option<Self> {
+        let mut ahead = *input;
+        let words: [u32; 9] = ahead.words().ok()?;
+        let (is_argument, [length, high, low]) = match words {
+            [1, position, _, length, high, low, 0, 0, 0] if position.is_multiple_of(4) => {
+                (true, [length, high, low])
+            }
+            [0, 1, 1, _, length, high, low, 0, 0] => (false, [length, high, low]),
+            _ => return None,
+        };
+        (u64::from(high) << 32 | u64::from(low)).checked_add(u64::from(length))?;
+        let most = match is_argument {
+            true if u64::from(length) > rules.read_bytes => 0,
+            true => rules.read_chunks,
+            false => rules.write_chunks,
+        };
+        if most == 0 || rules.segments_per_chunk == 0 {
+            return None;
+        }
+        let mut lists = Self::default();
+        if is_argument {
+            lists.reads = ReadList {
+                bytes: input.rest().get(..READ_ENTRY_LENGTH)?,
+                is_one_chunk: true,
+            };
+        } else {
+            // Behind the word for no reads.
+            let entry = 4..4 + WRITE_ENTRY_LENGTH + SEGMENT_LENGTH;
+            lists.writes = WriteList {
+                bytes: input.rest().get(entry)?,
+                count: 1,
+            };
+        }
+        *input = ahead;
+        Some(lists)
     }
 
     fn parse_any(input: &mut Decoder<'a>, rules: &Rules) -> Result<Self, Reason> {

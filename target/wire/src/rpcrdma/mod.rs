@@ -26,7 +26,10 @@ pub use encode::{CallChunks, ReplyChunks};
 pub use extensions::{ExtensionTable, RegisterError};
 pub use fault::{ERROR_MAX, ErrorBody, Fault, Refusal, encode_error};
 use header::encode_words;
-pub use header::{Body, Header, Optional, Outgoing, encode_header, encode_plain_header};
+pub use header::{
+    Body, Header, Optional, Outgoing, encode_header, encode_plain_header, encode_result_header,
+    has_reads,
+};
 pub use lists::{Lists, Reason, Rules};
 pub use segment::{
     Filled, READ_ENTRY_LENGTH, REPLY_CHUNK_LENGTH, ReadChunk, ReadChunks, ReadList, ReadSegment,

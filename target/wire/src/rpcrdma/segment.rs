@@ -88,7 +88,7 @@ impl<'a> ReadList<'a> {
     pub const fn chunks(&self) -> ReadChunks<'a> {
         ReadChunks {
             list: *self,
-            from: Some(0),
+            from: if self.is_empty() { None } else { Some(0) },
         }
     }
 
