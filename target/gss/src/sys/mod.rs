@@ -1,0 +1,17 @@
+//! All foreign code: the GSS library, the database of users, forks, memory of keys and of files.
+
+mod acceptor;
+mod fork;
+mod gss_library;
+mod memory_file;
+mod secret;
+mod users;
+
+pub use acceptor::{AcceptedToken, AcceptorCredential, LibraryFailure};
+#[cfg(test)]
+pub use fork::bytes_of_a_fork;
+pub use fork::forks;
+pub use gss_library::GssLibrary;
+pub use memory_file::MemoryFile;
+pub use secret::SecretBox;
+pub use users::user;
