@@ -11,10 +11,9 @@ use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use arrayvec::ArrayVec;
 use ipnet::IpNet;
 use millrace_primitives::{CoreBlock, Counter};
-use millrace_store::{Caller, Store, Time};
+use millrace_store::{Caller, CallerGroups, Store, Time};
 use siphasher::sip::SipHasher24;
 
 /// Longest path of an export, and of a MOUNT request (RFC 1813 section 5.1.2).
@@ -114,7 +113,7 @@ impl Rules {
         let anonymous = || Caller {
             uid: self.anonymous_uid,
             gid: self.anonymous_gid,
-            groups: ArrayVec::new_const(),
+            groups: CallerGroups::NONE,
         };
         match (caller, self.squash) {
             (None, _) | (_, Squash::All) => anonymous(),
