@@ -1,21 +1,19 @@
 //! SECINFO and SECINFO_NO_NAME (RFC 8881 sections 18.29 and 18.45).
 
+use arrayvec::ArrayVec;
 use millrace_store::Store;
-use millrace_wire::nfs4::{OperationStatus, SecinfoStyle, SecurityFlavor};
-use millrace_wire::rpc::{AUTH_NONE, AUTH_SYS};
+use millrace_wire::nfs4::{GssMechanism, OperationStatus, SecinfoStyle, SecurityFlavor};
 
 use super::compound::CompoundRun;
 use super::position::FilePosition;
 use super::seam::StateSeam;
-use crate::exports::Flavor;
+use crate::access::Security;
 
-/// Flavors in the order of preference.
-type Flavors = &'static [SecurityFlavor<'static>];
+/// Ways to authenticate in the order of preference.
+type Flavors = ArrayVec<SecurityFlavor<'static>, { Security::ALL.len() }>;
 
-const ALL: Flavors = &[
-    SecurityFlavor::Flavor(AUTH_SYS),
-    SecurityFlavor::Flavor(AUTH_NONE),
-];
+/// The mechanism Kerberos, 1.2.840.113554.1.2.2 (RFC 8881 section 2.2.1.1.1.2).
+const KERBEROS: &[u8] = &millrace_gss::KERBEROS_OID;
 
 impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
     /// SECINFO: the flavors of a name in the current directory. Consumes the current handle.
@@ -51,13 +49,19 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
 
 /// What may use an object: in an export what its rules say, above exports everything.
 fn flavors<S>(position: &FilePosition<'_, S>) -> Flavors {
+    let flavor = |security: Security| match security.service() {
+        None => SecurityFlavor::Flavor(security.pseudo_flavor()),
+        Some(service) => SecurityFlavor::Gss(GssMechanism {
+            mechanism: KERBEROS,
+            quality: 0,
+            service,
+        }),
+    };
     match position {
-        FilePosition::Folder(_) => ALL,
-        FilePosition::Object(object) => match object.export.rules.flavor {
-            Flavor::None => ALL,
-            Flavor::Sys => &ALL[..1],
-            // There is no mechanism that would do.
-            Flavor::Gss => &[],
-        },
+        FilePosition::Folder(_) => [Security::Sys, Security::None]
+            .into_iter()
+            .map(flavor)
+            .collect(),
+        FilePosition::Object(object) => object.export.rules.security.iter().map(flavor).collect(),
     }
 }

@@ -22,7 +22,6 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use millrace_mempool::{Class, Slice};
-use millrace_store::Caller;
 use millrace_wire::rpc::{Accepted, ReplyHeader, answer_to};
 use millrace_wire::xdr::{Decode, Decoder, Encode, Error, Result as XdrResult};
 
@@ -30,6 +29,7 @@ use super::admission::{Admission, AdmissionControl, CallSubject};
 use super::call::{Answer, Broken, Bulk, BulkArgument, NoBulk, Reply};
 use super::connection::ConnectionRef;
 use super::encode::encode;
+use crate::access::CallIdentity;
 use crate::replay::InterruptedCall;
 
 /// Where the words end that stand at fixed places in a call: no data of any item can be before.
@@ -183,7 +183,7 @@ pub struct ProgramAnswer {
     pub answer: Answer,
     /// Whether its status was success.
     pub success: bool,
-    /// Whether an export did not admit the client, or not with this flavor.
+    /// Whether an export did not admit the client, or not with this security.
     pub turned_away: bool,
 }
 
@@ -242,9 +242,10 @@ pub struct ProgramCall<'c, B> {
     pub number: u32,
     /// The table's entry for the procedure.
     pub procedure: &'static ProcedureInfo,
-    /// Who the caller says it is; `None` without credentials.
-    pub credential: Option<&'c Caller>,
-    /// The whole message, from the XID on.
+    /// Who calls.
+    pub identity: CallIdentity<'c>,
+    /// The whole message, from the XID on; of a call whose arguments are protected, what its body
+    /// holds.
     pub message: &'c [u8],
     /// Its data in chunks.
     pub bulk: &'c mut B,
@@ -312,9 +313,9 @@ impl<'c, B: Bulk> ProgramCall<'c, B> {
         if self.procedure.once {
             let call = (self.program, self.version, self.number);
             let arguments = [self.input.rest(), &[]];
-            let (address, xid, credential) = (self.client(), self.xid, self.credential);
+            let (address, xid, identity) = (self.client(), self.xid, &self.identity);
             let replay = &self.control.replay;
-            let key = replay.key(address, xid, call, credential, arguments);
+            let key = replay.key(address, xid, call, identity, arguments);
             let ticket = self.control.enter(key, self.arrived).await?;
             self.admission = Some(Admission::new(ticket));
         }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, Sender};
 use millrace_admin::config::{Config, ConfigProblem, KeyPath, live_part};
 use millrace_admin::control::{
-    Applied, ApplyError, CaptureStream, Control, ControlError, Nfs4Control,
+    Applied, ApplyError, CaptureStream, Control, ControlError, GssControl, Nfs4Control,
 };
 use millrace_admin::status::{
     CaptureBounds, ClientStatus, ConnectionStatus, DrainOrder, DrainStatus, ExportStatus, Health,
@@ -21,6 +21,7 @@ use millrace_store::posix::volume::Volume;
 
 use super::change::{Changing, InForce, LogFilter, LogHook, Reaper, listener_status};
 use super::devices::{self, OpenedDevices};
+use super::gss::ShownContexts;
 use super::memory;
 use super::metrics::client_state::StateGauges;
 use super::metrics::clients::ClientSeries;
@@ -84,6 +85,8 @@ pub struct ServiceControl {
     reports: Latest<Vec<ReactorReport>>,
     pub(super) registry: Registry,
     pub(super) devices: OpenedDevices,
+    /// The contexts of Kerberos, if it is served.
+    pub(super) gss: Option<ShownContexts>,
     pub(super) reaper: Reaper,
     pub(super) spaces: Spaces,
     pub(super) log: LogFilter,
@@ -104,6 +107,7 @@ impl ServiceControl {
         replay: ReplayCache,
         registry: Registry,
         devices: OpenedDevices,
+        gss: Option<ShownContexts>,
         watchdog: Watchdog,
     ) -> Self {
         Self {
@@ -119,6 +123,7 @@ impl ServiceControl {
             reports: Latest::default(),
             registry,
             devices,
+            gss,
             reaper: Reaper::default(),
             spaces: Spaces::default(),
             log: LogFilter::default(),
@@ -315,6 +320,10 @@ impl Control for ServiceControl {
     fn nfs4(&self) -> Option<&dyn Nfs4Control> {
         let is_served = self.parts.iter().any(|one| one.client_state.is_some());
         is_served.then_some(self)
+    }
+
+    fn gss(&self) -> Option<&dyn GssControl> {
+        self.gss.as_ref().map(|shown| shown as &dyn GssControl)
     }
 
     fn connections(&self) -> Result<Vec<ConnectionStatus>, ControlError> {

@@ -148,7 +148,7 @@ fn gss_rdma_02_protected_bodies_are_known_by_fixed_words() {
 }
 
 #[test]
-fn gss_int_01_and_priv_01_golden_bodies() {
+fn gss_int_01_gss_priv_01_golden_bodies() {
     let body = IntegrityBody {
         covered: &hex("00000009 616263"),
         checksum: b"mic",

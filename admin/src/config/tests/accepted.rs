@@ -63,7 +63,7 @@ fn scratch() -> Export {
             size: ByteSize::gib(1),
         },
         clients: vec!["127.0.0.0/8".parse().unwrap(), "::1/128".parse().unwrap()],
-        flavor: ExportFlavor::None,
+        security: vec![ExportSecurity::Sys, ExportSecurity::None],
         access: Access::Rw,
         squash: Squash::None,
         anon_uid: 65534,
@@ -216,7 +216,7 @@ fn every_word_of_every_set_is_known() {
                  transfer_least: 64KiB, transfer_window: 10s }\n\
          exports:\n\
          - { path: /, store: { kind: memory, size: 1MiB }, access: ro, squash: all, anon_uid: 0 }\n\
-         - { path: /a/b, store: { kind: memory, size: 3000000 }, squash: root, flavor: gss }\n\
+         - { path: /a/b, store: { kind: memory, size: 3000000 }, squash: root, flavor: sys }\n\
          state_directory: /var/lib/millrace\n",
     );
     assert_eq!(config.reactors.cores, Cores::Auto);
@@ -236,8 +236,8 @@ fn every_word_of_every_set_is_known() {
     assert_eq!(config.rpcrdma.same_xid, SameXid::Lenient);
     assert_eq!(config.flow.on_window_end, WindowEnd::Close);
     assert_eq!(config.exports[0].clients, scratch().clients);
-    assert_eq!(config.exports[0].flavor, ExportFlavor::None);
-    assert_eq!(config.exports[1].flavor, ExportFlavor::Gss);
+    assert_eq!(config.exports[0].security, scratch().security);
+    assert_eq!(config.exports[1].security, [ExportSecurity::Sys]);
     assert_eq!(
         config.exports[1].store,
         Store::Memory {
@@ -488,4 +488,55 @@ fn a_listener_overrides_the_classic_mode_of_all() {
     let notes = accept(text).notes().join("\n");
     let note = "it has no effect on 127.0.0.1:20049";
     assert!(notes.contains(note), "{notes}");
+}
+
+#[test]
+fn security_is_a_list_or_the_flavor_of_former_files() {
+    use ExportSecurity::{Krb5, Krb5i, Krb5p, None, Sys};
+
+    let security = |line: &str| {
+        let text = format!(
+            "gss: {{ keytab: /etc/keytab }}\nexports:\n- path: /s\n  \
+             store: {{ kind: memory, size: 1GiB }}\n{line}"
+        );
+        let config = accept(&text);
+        assert_eq!(accept(&to_yaml(&config)), config);
+        config.exports[0].security.clone()
+    };
+    assert_eq!(security(""), [Sys, None]);
+    assert_eq!(security("  flavor: none\n"), [Sys, None]);
+    assert_eq!(security("  flavor: sys\n"), [Sys]);
+    let all = [Krb5p, Krb5i, Krb5, Sys];
+    assert_eq!(security("  security: [krb5p, krb5i, krb5, sys]\n"), all);
+}
+
+#[test]
+fn gss_seq_06_gss_rdma_06_notes_name_what_hinders_kerberos() {
+    let notes = |lines: &str| {
+        let text = format!("gss: {{ keytab: /etc/keytab }}\n{lines}");
+        let notes = accept(&text).notes();
+        notes
+            .into_iter()
+            .filter(|note| note.contains("contexts") || note.contains("gss."))
+            .collect::<Vec<_>>()
+    };
+    let fabric = "fabric: [{ provider: iwarp, listen: '192.0.2.1:20049' }]\n";
+    assert_eq!(
+        notes(&format!("{fabric}rpc: {{ listen: '0.0.0.0:2049' }}\n")),
+        [""; 0]
+    );
+    assert_eq!(
+        notes(&format!("{fabric}rpc: {{ listen: '192.0.2.1:2049' }}\n")),
+        [""; 0]
+    );
+    for listen in ["127.0.0.1:2049", "192.0.2.2:2049", "0.0.0.0:2050"] {
+        let found = notes(&format!("{fabric}rpc: {{ listen: '{listen}' }}\n"));
+        assert!(found[0].starts_with("rpc.listen: "), "{listen} {found:?}");
+    }
+    let credits = "rpc: { listen: '0.0.0.0:2049' }\nflow: { credits: 129 }\n";
+    let found = notes(credits);
+    assert!(
+        found[0].starts_with("gss.window: ") && found[0].contains("2064"),
+        "{found:?}"
+    );
 }

@@ -3,7 +3,8 @@
 use super::attributes::Bitmap;
 use super::types::{ClientId, OwnerBytes, SessionId, StateId, Timestamp, Verifier};
 use super::{OperationOutcome, OperationStatus};
-use crate::rpc::{AUTH_NONE, AUTH_SYS, AuthSys, GssService, RPCSEC_GSS};
+pub use crate::rpc::GssService;
+use crate::rpc::{AUTH_NONE, AUTH_SYS, AuthSys, RPCSEC_GSS};
 use crate::xdr::{
     Array, Decode, Decoder, Encode, Encoder, Error, Result, xdr_enum, xdr_struct, xdr_union,
 };
