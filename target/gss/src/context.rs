@@ -29,7 +29,7 @@ impl Context {
         handle: ContextHandle,
         identity: Identity,
         client: IpAddr,
-        protection: Protection,
+        protection: Arc<Protection>,
         window: u32,
         life: (Instant, Instant),
     ) -> Self {
@@ -39,7 +39,7 @@ impl Context {
             identity,
             client,
             expires,
-            protection: Arc::new(protection),
+            protection,
             window: SequenceWindow::new(window),
             born,
             last_used: AtomicU64::new(0),

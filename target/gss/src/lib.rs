@@ -29,6 +29,7 @@ pub use context::ContextRef;
 pub use counters::{CallCounters, Counts, EndReason, FailureReason, GssCounters};
 pub use establish::Establishment;
 pub use identity::{Identity, User};
+pub use initial_token::check as check_initial_token;
 pub use kerberos::{Kerberos, LoadError};
 pub use krb5::{
     ContextKeys, Damaged, Enctype, MicParts, Progress, Protection, Side, Unwrapping, Wrapping,

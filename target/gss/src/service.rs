@@ -136,9 +136,9 @@ impl GssService {
     #[must_use]
     pub fn call_counters(&self) -> Arc<CoreBlock<CallCounters>> {
         let block = Arc::<CoreBlock<CallCounters>>::default();
-        let mut calls = self.core.calls.lock();
-        let calls = calls.as_mut().map_err(|poisoned| poisoned.get_mut());
-        calls.unwrap_or_else(|calls| calls).push(Arc::clone(&block));
+        let calls = self.core.calls.lock();
+        let mut calls = calls.unwrap_or_else(PoisonError::into_inner);
+        calls.push(Arc::clone(&block));
         block
     }
 

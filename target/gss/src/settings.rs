@@ -15,7 +15,7 @@ pub enum MachinePolicy {
     Root,
 }
 
-/// Settings of the service.
+/// Settings of the service. The sizes of tokens and of slices of work are the RPC layer's.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// File with the service's keys.

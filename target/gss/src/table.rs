@@ -149,7 +149,7 @@ impl ContextTable {
     /// Puts a context in, and evicts another if need be.
     pub fn insert(
         &self,
-        protection: Protection,
+        protection: Arc<Protection>,
         identity: Identity,
         lifetime: Duration,
         client: IpAddr,

@@ -13,7 +13,7 @@ const EMPTY_WORDS: [&str; 9] = [
 ];
 
 /// Source roots of crates. A program is a crate of its own.
-const CRATES: [&str; 11] = [
+const CRATES: [&str; 12] = [
     "admin/src",
     "admin/src/bin/millracectl",
     "bench/src",
@@ -21,6 +21,7 @@ const CRATES: [&str; 11] = [
     "reactor/iwarp/src",
     "reactor/primitives/src",
     "reactor/src",
+    "target/gss/src",
     "target/src",
     "target/src/bin/millraced",
     "target/store/src",

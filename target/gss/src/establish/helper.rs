@@ -15,6 +15,9 @@ use crate::krb5::{Protection, Side};
 use crate::service::ServiceCore;
 use crate::{Accepted, EndReason, Established, Failure, FailureReason, PartialContext, status};
 
+/// Most bytes of a principal's name. Contexts and the names that are remembered keep it.
+const PRINCIPAL_MAX: usize = 512;
+
 /// Work of a helper.
 pub enum Job {
     /// A token.
@@ -57,7 +60,10 @@ impl Helper {
         while let Ok(job) = self.queue.recv() {
             match job {
                 Job::Create(creation) => self.create(*creation),
-                Job::Refresh => self.refresh(),
+                Job::Refresh => {
+                    let refresh = AssertUnwindSafe(|| self.refresh());
+                    drop(panic::catch_unwind(refresh));
+                }
             }
         }
     }
@@ -85,7 +91,8 @@ impl Helper {
         let partial = creation.partial.take();
         let token = std::mem::take(&mut creation.token);
         let run = AssertUnwindSafe(|| self.establish(&token, partial, client));
-        let outcome = panic::catch_unwind(run).unwrap_or_else(|_| Err(panicked()));
+        let outcome = panic::catch_unwind(run)
+            .unwrap_or_else(|_| Err(other("the creation of the context panicked".to_owned())));
         let establishment = outcome.unwrap_or_else(|failure| {
             self.core.counters.failed(failure.reason).increment();
             self.core.failures.tell(client, &failure);
@@ -134,14 +141,14 @@ impl Helper {
         }
         let protection = Protection::new(&established.keys, Side::Acceptor);
         let protection = protection.ok_or_else(|| Failure::enctype(enctype.number()))?;
+        if established.principal.len() > PRINCIPAL_MAX {
+            let text = "the client's principal has a name of more than 512 bytes";
+            return Err(other(text.to_owned()));
+        }
         let realms = self.core.mechanism.realms();
         let identity = self.core.names.identify(&established.principal, &realms);
-        let identity = identity.map_err(|error| Failure {
-            major: status::FAILURE,
-            minor: 0,
-            reason: FailureReason::Other,
-            text: format!("the host's users cannot be looked up: {error}"),
-        })?;
+        let identity = identity
+            .map_err(|error| other(format!("the host's users cannot be looked up: {error}")))?;
         let (table, now) = (&self.core.table, Instant::now());
         let context = table.insert(protection, identity, established.lifetime, client, now);
         let context = context.map_err(|_| full())?;
@@ -166,11 +173,11 @@ fn full() -> Failure {
     }
 }
 
-fn panicked() -> Failure {
+const fn other(text: String) -> Failure {
     Failure {
         major: status::FAILURE,
         minor: 0,
         reason: FailureReason::Other,
-        text: "the creation of the context panicked".to_owned(),
+        text,
     }
 }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use zeroize::Zeroizing;
+use zeroize::{Zeroize, Zeroizing};
 
 use super::cipher::{DecryptionKey, EncryptionKey};
 use super::derive::{Purpose, derive};
@@ -89,9 +89,18 @@ impl Protection {
     /// Bytes of a Wrap token before the plaintext: header and confounder.
     pub const WRAP_PREFIX: usize = HEADER + cipher::BLOCK;
 
-    /// Expands the keys for one end; `None` if the key has not the length of its type.
+    /// Expands the keys for one end; `None` if the key has not the length of its type. No copy of
+    /// a key is left on the stack.
     #[must_use]
-    pub fn new(keys: &ContextKeys, own: Side) -> Option<Self> {
+    pub fn new(keys: &ContextKeys, own: Side) -> Option<Arc<Self>> {
+        let expanded = Self::expand(keys, own);
+        clear_stack();
+        expanded
+    }
+
+    /// Moves of the expanded keys leave copies in this function's frame.
+    #[inline(never)]
+    fn expand(keys: &ContextKeys, own: Side) -> Option<Arc<Self>> {
         let enctype = keys.enctype;
         if keys.key.len() != enctype.key_length() {
             return None;
@@ -104,7 +113,7 @@ impl Protection {
         let mac = |usage, purpose| Mac::new(enctype, &key(usage, purpose));
         let (send_seal, send_sign) = own.usages();
         let (seal, sign) = own.other().usages();
-        Some(Self {
+        Some(Arc::new(Self {
             enctype,
             sending: SendingKeys {
                 rules: rules(own),
@@ -120,7 +129,7 @@ impl Protection {
             },
             own,
             send_sequence: AtomicU64::new(keys.send_sequence),
-        })
+        }))
     }
 
     /// The encryption type.
@@ -207,4 +216,13 @@ impl Protection {
     pub fn unwrapping(self: &Arc<Self>, token: &[u8]) -> Result<Unwrapping, Damaged> {
         Unwrapping::new(Arc::clone(self), token)
     }
+}
+
+/// Zeroes what functions that have returned left on the stack.
+#[inline(never)]
+fn clear_stack() {
+    /// More than the deepest expansion takes, also without optimization.
+    const FRAMES: usize = 64 << 10;
+    let mut frames = [0_u8; FRAMES];
+    frames.zeroize();
 }

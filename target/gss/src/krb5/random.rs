@@ -30,3 +30,18 @@ pub fn fill(buffer: &mut [u8]) {
         }
     });
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The generator's state is copied by a fork.
+    #[test]
+    fn gss_priv_05_a_fork_has_other_confounders() {
+        let mut first = [0; 16];
+        fill(&mut first);
+        let (child, parent) = sys::bytes_of_a_fork(|bytes| fill(bytes));
+        assert_ne!(child, [0; 16]);
+        assert_ne!(child, parent);
+    }
+}

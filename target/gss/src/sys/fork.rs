@@ -24,3 +24,28 @@ pub fn forks() -> u32 {
     });
     FORKS.load(Ordering::Relaxed)
 }
+
+/// What a fork writes into its buffer and what this process does.
+#[cfg(test)]
+pub fn bytes_of_a_fork(fill: impl Fn(&mut [u8; 16])) -> ([u8; 16], [u8; 16]) {
+    use std::io::{Read, Write};
+    let (mut reader, mut writer) = std::io::pipe().expect("a pipe");
+    // SAFETY: the child of this process with threads only fills a buffer on its stack, writes it
+    // to the pipe and ends, without locks of other threads.
+    let child = unsafe { libc::fork() };
+    assert!(child >= 0, "a fork");
+    let mut own = [0; 16];
+    fill(&mut own);
+    if child == 0 {
+        let written = writer.write_all(&own).is_ok();
+        // SAFETY: ends the child without any handlers of its parent.
+        unsafe { libc::_exit(i32::from(!written)) };
+    }
+    drop(writer);
+    let mut others = [0; 16];
+    reader.read_exact(&mut others).expect("the child's bytes");
+    let mut status = 0;
+    // SAFETY: the child is this process's own, and the status is written.
+    unsafe { libc::waitpid(child, &raw mut status, 0) };
+    (others, own)
+}

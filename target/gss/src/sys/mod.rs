@@ -7,6 +7,8 @@ mod memory_file;
 mod users;
 
 pub use acceptor::{AcceptedToken, AcceptorCredential, LibraryFailure};
+#[cfg(test)]
+pub use fork::bytes_of_a_fork;
 pub use fork::forks;
 pub use gss_library::GssLibrary;
 pub use memory_file::MemoryFile;

@@ -159,12 +159,12 @@ struct ModelWord(loom::sync::atomic::AtomicU64);
 
 impl WindowWord for ModelWord {
     fn read(&self) -> u64 {
-        self.0.load(loom::sync::atomic::Ordering::Acquire)
+        self.0.load(Ordering::Acquire)
     }
 
     fn replace(&self, old: u64, new: u64) -> bool {
-        use loom::sync::atomic::Ordering::{AcqRel, Acquire};
-        self.0.compare_exchange(old, new, AcqRel, Acquire).is_ok()
+        let (success, failure) = (Ordering::AcqRel, Ordering::Acquire);
+        self.0.compare_exchange(old, new, success, failure).is_ok()
     }
 }
 

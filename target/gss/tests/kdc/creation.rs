@@ -2,7 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use millrace_gss::{Enctype, HandleError, MachinePolicy, Settings, status};
+use millrace_gss::{
+    Accepted, Enctype, HandleError, Kerberos, MachinePolicy, Mechanism, Settings, status,
+};
 
 use super::support::{Flags, Realm, RealmOptions, in_realm};
 use super::{REALM, connected, establish, first_token, initiator, service, settings, target};
@@ -148,6 +150,12 @@ fn gss_ctx_12_rc4_is_refused() {
     };
     in_realm(test, &options, |realm| {
         user_ticket(realm);
+        let kerberos = Kerberos::load(&settings(realm)).expect("a keytab");
+        let token = first_token(&mut initiator(realm, Flags::MUTUAL));
+        let Accepted::Failed(failure) = kerberos.accept(&token) else {
+            panic!("a context with RC4");
+        };
+        assert!(failure.text.contains("RC4"), "{}", failure.text);
         let service = service(settings(realm));
         let established = establish(&service, first_token(&mut initiator(realm, Flags::MUTUAL)));
         assert_eq!(established.major, status::FAILURE);

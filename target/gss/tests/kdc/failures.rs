@@ -116,15 +116,65 @@ fn gss_ctx_07_noise_is_no_token() {
     });
 }
 
-/// The client's clock is that of the machine here: the process that accepts is ahead.
+/// A first token of Kerberos with this content.
+fn framed(content: &[u8]) -> Vec<u8> {
+    let mut inner = vec![0x06, 9];
+    inner.extend(millrace_gss::KERBEROS_OID);
+    inner.extend(content);
+    let length = u32::try_from(inner.len()).expect("small").to_be_bytes();
+    [&[0x60, 0x84][..], &length, &inner].concat()
+}
+
+#[test]
+fn gss_lim_04_large_and_deep_tokens_are_refused_in_time() {
+    let test = "failures::gss_lim_04_large_and_deep_tokens_are_refused_in_time";
+    in_realm(test, &RealmOptions::default(), |realm| {
+        let service = service(settings(realm));
+        let noise: Vec<u8> = (0_u32..1 << 20)
+            .map(|at| at.wrapping_mul(0x9e37_79b9).to_be_bytes()[0])
+            .collect();
+        let mut contents = vec![noise.clone(), [&[1, 0][..], &noise].concat()];
+        // Elements in elements: of indefinite length, and each with all of the rest.
+        contents.push([vec![1, 0, 0x6e, 0x80], [0x30, 0x80].repeat(1 << 19)].concat());
+        let mut deep = Vec::new();
+        for depth in 0..4000_u32 {
+            let length = (4000 - depth) * 6 - 6;
+            deep.extend([if depth == 0 { 0x6e } else { 0x30 }, 0x84]);
+            deep.extend(length.to_be_bytes());
+        }
+        contents.push([vec![1, 0], deep].concat());
+        // An element that claims to be as long as memory.
+        contents.push(vec![1, 0, 0x6e, 0x84, 0xff, 0xff, 0xff, 0xff, 0x30]);
+        for (at, content) in contents.iter().enumerate() {
+            let established = establish(&service, framed(content));
+            assert_ne!(established.major, status::COMPLETE, "{at}");
+            assert_ne!(
+                established.major,
+                status::UNAVAILABLE,
+                "{at}: the deadline passed"
+            );
+            assert!(established.handle.is_none() && established.token.is_empty());
+        }
+        user_ticket(realm);
+        let token = first_token(&mut initiator(realm, Flags::MUTUAL));
+        assert_eq!(establish(&service, token).major, status::COMPLETE);
+    });
+}
+
+/// The client makes its token with the machine's clock. The process that accepts is ahead.
 fn with_clock(test: &str, clock: &str, reason: FailureReason, words: &[&str]) {
-    // The ticket comes from a process with the right time, so the clock is changed later.
     let options = RealmOptions {
         clock,
         ..RealmOptions::default()
     };
     in_realm(test, &options, |realm| {
-        let token = fs::read(realm.file("token")).expect("a token");
+        let path = realm.file("token");
+        let Ok(token) = fs::read(&path) else {
+            user_ticket(realm);
+            let token = first_token(&mut initiator(realm, Flags::MUTUAL));
+            fs::write(path, token).expect("written");
+            return;
+        };
         let kerberos = Kerberos::load(&settings(realm)).expect("a keytab");
         expect(&failure(&kerberos, &token), reason, words);
     });
@@ -181,5 +231,31 @@ fn a_keytab_that_cannot_be_used_is_an_error_at_start_and_later_leaves_the_old_on
         realm.take_keys("nfs/server.test", "nfs.keytab");
         kerberos.refresh().expect("a good keytab");
         assert!(matches!(kerberos.accept(&token), Accepted::Complete(_)));
+    });
+}
+
+/// The only helper looks at the keytab before it takes the next token.
+#[test]
+fn a_reload_takes_up_the_keytab_and_contexts_stay() {
+    let test = "failures::a_reload_takes_up_the_keytab_and_contexts_stay";
+    in_realm(test, &RealmOptions::default(), |realm| {
+        user_ticket(realm);
+        let service = service(Settings {
+            helpers: 1,
+            ..settings(realm)
+        });
+        let (initiator, context) = super::connected(realm, &service, Flags::MUTUAL);
+        realm.admin("cpw -randkey nfs/server.test");
+        fs::remove_file(realm.file("nfs.keytab")).expect("a keytab");
+        realm.take_keys("nfs/server.test", "nfs.keytab");
+        user_ticket(realm);
+        let token = first_token(&mut super::initiator(realm, Flags::MUTUAL));
+        assert_ne!(establish(&service, token.clone()).major, status::COMPLETE);
+        assert_eq!(service.counters().failed(FailureReason::Key).get(), 1);
+        service.reload();
+        assert_eq!(establish(&service, token).major, status::COMPLETE);
+        let handle = context.handle();
+        let found = service.context(handle.as_bytes(), std::time::Instant::now());
+        assert!(found.is_ok_and(|old| old.verify_mic(b"header", &initiator.mic(b"header"))));
     });
 }
