@@ -8,6 +8,7 @@ use super::compound::CompoundRun;
 use super::position::FilePosition;
 use super::seam::StateSeam;
 use crate::access::Security;
+use crate::exports::{Exports, Rules};
 
 /// Ways to authenticate in the order of preference.
 type Flavors = ArrayVec<SecurityFlavor<'static>, { Security::ALL.len() }>;
@@ -19,9 +20,11 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
     /// SECINFO: the flavors of a name in the current directory. Consumes the current handle.
     pub async fn security_of_name(&mut self, name: &[u8]) -> Result<Flavors, OperationStatus> {
         let found = match (self.find(name).await, self.position()?) {
-            (Ok(found), _) => flavors(&found),
+            (Ok(found), _) => flavors(self.access.exports, &found),
             // For a call under a weak flavor, objects in an export have the flavors of the export.
-            (Err(OperationStatus::WrongSecurity), directory) => flavors(directory),
+            (Err(OperationStatus::WrongSecurity), directory) => {
+                flavors(self.access.exports, directory)
+            }
             (Err(status), _) => return Err(status),
         };
         self.current = None;
@@ -35,10 +38,10 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
         style: SecinfoStyle,
     ) -> Result<Flavors, OperationStatus> {
         let found = match (style, self.position()?) {
-            (SecinfoStyle::Current, current) => flavors(current),
+            (SecinfoStyle::Current, current) => flavors(self.access.exports, current),
             (SecinfoStyle::Parent, current) => match self.parent().await {
-                Ok(parent) => flavors(&parent),
-                Err(OperationStatus::WrongSecurity) => flavors(current),
+                Ok(parent) => flavors(self.access.exports, &parent),
+                Err(OperationStatus::WrongSecurity) => flavors(self.access.exports, current),
                 Err(status) => return Err(status),
             },
         };
@@ -47,8 +50,9 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
     }
 }
 
-/// What may use an object: in an export what its rules say, above exports everything.
-fn flavors<S>(position: &FilePosition<'_, S>) -> Flavors {
+/// What may use an object: in an export what its rules say; above exports everything, first what
+/// needs no tickets.
+fn flavors<S>(exports: &Exports<S>, position: &FilePosition<'_, S>) -> Flavors {
     let flavor = |security: Security| match security.service() {
         None => SecurityFlavor::Flavor(security.pseudo_flavor()),
         Some(service) => SecurityFlavor::Gss(GssMechanism {
@@ -58,10 +62,15 @@ fn flavors<S>(position: &FilePosition<'_, S>) -> Flavors {
         }),
     };
     match position {
-        FilePosition::Folder(_) => [Security::Sys, Security::None]
-            .into_iter()
-            .map(flavor)
-            .collect(),
+        FilePosition::Folder(_) => {
+            let used = |security: &Security| {
+                let takes = |rules: &Rules| rules.security.contains(*security);
+                security.service().is_some() && exports.iter().any(|export| takes(&export.rules))
+            };
+            let kerberos = Security::ALL.into_iter().filter(used);
+            let weak = [Security::Sys, Security::None];
+            weak.into_iter().chain(kerberos).map(flavor).collect()
+        }
         FilePosition::Object(object) => object.export.rules.security.iter().map(flavor).collect(),
     }
 }

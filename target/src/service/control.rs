@@ -263,6 +263,9 @@ impl Control for ServiceControl {
     }
 
     fn apply(&self, next: Arc<Config>) -> Result<Applied, ApplyError> {
+        if let Some(contexts) = &self.gss {
+            contexts.0.reload();
+        }
         self.change(&next)
     }
 

@@ -55,7 +55,10 @@ impl World {
     fn with(contexts: Contexts, security: impl Into<SecurityList>) -> Self {
         let mut rules = support::rules("/export");
         rules.security = security.into();
-        let bench = Bench::with(rules);
+        Self::over(contexts, Bench::with(rules))
+    }
+
+    fn over(contexts: Contexts, bench: Bench) -> Self {
         // A slice that even short bodies have many of.
         let limits = GssLimits {
             slice: 64,

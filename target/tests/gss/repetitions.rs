@@ -1,15 +1,18 @@
 //! Repetitions of calls that must not be executed twice.
 
 use millrace::access::Security;
+use millrace::replay::{ReplayCache, ReplayLimits};
 use millrace_gss::Enctype;
+use millrace_mempool::{HugepagePolicy, Registry};
 use millrace_wire::nfs3::{
     CreateResults, MkdirArguments, NameInDirectory, Procedure, SetAttributes, Status,
 };
 use millrace_wire::rpc::GssService;
 use millrace_wire::xdr::from_bytes;
 
-use super::initiator::{Initiator, user};
+use super::initiator::{self, Initiator, user};
 use super::{SERVICES, World, encoded, nfs};
+use crate::support::{self, Bench};
 
 const ALL: [Security; 3] = [Security::Krb5p, Security::Krb5i, Security::Krb5];
 
@@ -80,4 +83,19 @@ fn gss_rep_05_dropped_and_damaged_calls_leave_no_trace() {
     );
     let made = send(&world, client, 1, GssService::Integrity);
     assert!(from_bytes::<CreateResults>(&made).unwrap().is_ok());
+}
+
+#[test]
+fn gss_rep_02_what_is_remembered_is_the_plain_reply() {
+    let registry = Registry::new(HugepagePolicy::Off);
+    let store = support::memory_store(&registry);
+    let cache = ReplayCache::new(ReplayLimits::default());
+    let mut rules = support::rules("/export");
+    rules.security = ALL.into();
+    let service = support::service_with([(rules, store.clone())], cache.clone());
+    let bench = Bench::over(&registry, store, service);
+    let world = World::over(initiator::contexts(), bench);
+    let made = send(&world, &world.client, 1, GssService::Privacy);
+    // A header with an empty verifier, and the results: no checksum, no ciphertext.
+    assert_eq!(cache.usage(), (1, 24 + made.len()));
 }

@@ -100,7 +100,7 @@ impl Initiator {
     /// The client's end of a context.
     pub fn with(keys: &ContextKeys, handle: &[u8]) -> Self {
         Self {
-            protection: Arc::new(Protection::new(keys, Side::Initiator).unwrap()),
+            protection: Protection::new(keys, Side::Initiator).unwrap(),
             handle: handle.to_vec(),
             sequence: Cell::new(0),
         }
