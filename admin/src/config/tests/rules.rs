@@ -222,7 +222,7 @@ fn values_of_the_wrong_kind_say_what_is_accepted() {
     }
 }
 
-fn with_export(lines: &str) -> String {
+pub(super) fn with_export(lines: &str) -> String {
     format!("exports:\n- path: /a\n  store: {{ kind: memory, size: 1GiB }}\n{lines}")
 }
 
@@ -680,43 +680,4 @@ fn a_rule_broken_by_a_default_points_at_what_the_file_has() {
         "mempool.size",
         &["256MiB is too small"],
     );
-}
-
-#[test]
-fn security_that_cannot_be_served_is_refused() {
-    for (lines, line, column, key, words) in [
-        ("  security: [sys, krb5]\n", 4, 20, "security[1]", "`gss`"),
-        (
-            "  security: [sys, sys]\n",
-            4,
-            20,
-            "security[1]",
-            "sys twice",
-        ),
-        ("  security: []\n", 4, 13, "security", "empty"),
-        ("  security: [kerberos]\n", 4, 13, "security", "`krb5p`"),
-        ("  flavor: gss\n", 4, 11, "flavor", "`krb5p`"),
-    ] {
-        let key = format!("exports[0].{key}");
-        refuse_at(&with_export(lines), line, column, &key, &[words]);
-    }
-    for (lines, key, words) in [
-        ("gss: { keytab: keys }\n", "gss.keytab", "absolute"),
-        (
-            "gss: { principal: 'nfs/host' }\n",
-            "gss.principal",
-            "nfs@HOST",
-        ),
-        ("gss: { enctypes: [] }\n", "gss.enctypes", "no encryption"),
-        ("gss: { enctypes: [des] }\n", "gss.enctypes", "aes256-sha2"),
-        ("gss: { window: 127 }\n", "gss.window", "128 to 65536"),
-        ("gss: { lifetime: 59s }\n", "gss.lifetime", "60s"),
-        ("gss: { token_max: 1KiB }\n", "gss.token_max", "4096 to"),
-    ] {
-        let errors = parse(lines, "t.yaml").expect_err(lines).to_string();
-        assert!(
-            errors.contains(key) && errors.contains(words),
-            "{lines}: {errors}"
-        );
-    }
 }
