@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::config::{Config, ConfigProblem};
 use crate::status::{
     Ban, CaptureBounds, ClientStatus, ConnectionStatus, DrainOrder, DrainStatus, ExportStatus,
-    GraceStatus, Health, ListPage, ListenerStatus, Nfs4Client, Nfs4Clients, Nfs4State,
+    GraceStatus, GssContexts, Health, ListPage, ListenerStatus, Nfs4Client, Nfs4Clients, Nfs4State,
     Nfs4StateFilter, Nfs4States, OperationStatus, PoolStatus, ReactorOutcome, ReactorStatus,
     Readiness,
 };
@@ -146,6 +146,20 @@ pub trait Control: Send + Sync + 'static {
 
     /// The state of NFS version 4's clients; `None` if that version is not served.
     fn nfs4(&self) -> Option<&dyn Nfs4Control>;
+
+    /// The contexts of Kerberos; `None` if that is not served.
+    fn gss(&self) -> Option<&dyn GssControl> {
+        None
+    }
+}
+
+/// The contexts of Kerberos as the management plane sees them.
+pub trait GssControl {
+    /// Those used last.
+    fn contexts(&self) -> GssContexts;
+
+    /// Ends those of a principal, or all. Returns how many.
+    fn flush(&self, principal: Option<&str>) -> u64;
 }
 
 /// The state of NFS version 4's clients as the management plane sees it. A page of a list is

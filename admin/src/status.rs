@@ -7,8 +7,10 @@ use millrace_primitives::HistogramSnapshot;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+mod gss;
 mod nfs4;
 
+pub use gss::{GssContext, GssContexts, GssFlushed};
 pub use nfs4::{
     AwaitedClient, GraceStatus, ListPage, LockRange, Nfs4Access, Nfs4Callbacks, Nfs4Client,
     Nfs4Clients, Nfs4Revocation, Nfs4State, Nfs4StateFilter, Nfs4StateKind, Nfs4States,

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 # The documents with the rows, in target/wire.
-MATRICES = ("CONFORMANCE.md", "NFSV4.md")
+MATRICES = ("CONFORMANCE.md", "NFSV4.md", "GSS.md")
 
-GROUP = r"(?:RR1|RR2|MPA|V4)-[A-Z][A-Z0-9]*|OLD"
+GROUP = r"(?:RR1|RR2|MPA|V4|GSS)-[A-Z][A-Z0-9]*|OLD"
 ROW = re.compile(rf"^\|\s*((?:{GROUP})-\d\d)\s*\|(.*)\|\s*$")
 GROUP_COUNT = re.compile(rf"^\|\s*({GROUP}|\*\*all\*\*)\s*\|\s*\**(\d+)\**\s*\|\s*$")
-GROUPS = r"(?:rr1|rr2|mpa|v4)_[a-z][a-z0-9]*|old"
+GROUPS = r"(?:rr1|rr2|mpa|v4|gss)_[a-z][a-z0-9]*|old"
 IDENTIFIER = re.compile(rf"(?:^|(?<=_))({GROUPS})_(\d\d)((?:_to_\d\d|(?:_and)?_\d\d)*)(?=_|$)")
 FUNCTION = re.compile(r"^\s*(?:pub(?:\([a-z]+\))?\s+)?(?:async\s+)?fn\s+([a-z][a-z0-9_]*)")
 CARRIES = re.compile(rf"^(?:{GROUPS})_\d\d(?:_|$)")
@@ -46,10 +46,10 @@ class Row:
     def sides(self):
         """The sides that need a test of their own.
 
-        Both roles of MPA live in one crate below both sides, and rows of NFS version 4 are about
-        servers only, so any test of them does.
+        Both roles of MPA live in one crate below both sides, and rows of NFS version 4 and of Kerberos
+        are about servers only, so any test of them does.
         """
-        if self.group.startswith(("MPA-", "V4-")):
+        if self.group.startswith(("MPA-", "V4-", "GSS-")):
             return ()
         return SIDES if self.role == "both" else (self.role,)
 
@@ -120,13 +120,15 @@ def read_matrix(text):
                 raise MatrixError(f"{name}: an exception needs a side and a reason")
             matrix.exceptions.append(Untested(name, *cells))
             continue
+        if name.startswith("GSS-"):
+            cells.insert(1, "server")
         if len(cells) != 4:
             raise MatrixError(f"{name}: {len(cells) + 1} cells instead of 5")
         if name in matrix.rows:
             raise MatrixError(f"{name} stands there twice")
         if name.startswith("V4-"):
             cells[1] = "server"
-        elif cells[1] not in (*SIDES, "both", "MPA initiator", "MPA responder"):
+        elif cells[1] not in (*SIDES, "both", "server", "MPA initiator", "MPA responder"):
             raise MatrixError(f"{name}: unknown role {cells[1]}")
         matrix.rows[name] = Row(name, cells[1], cells[2])
     if not matrix.rows:
@@ -240,10 +242,10 @@ def table(matrix, tests):
     lines = [
         "# Coverage of the conformance matrix",
         "",
-        "Written by `deploy/coverage` from [CONFORMANCE.md](CONFORMANCE.md), [NFSV4.md](NFSV4.md) and the names of the tests.",
+        "Written by `deploy/coverage` from [CONFORMANCE.md](CONFORMANCE.md), [NFSV4.md](NFSV4.md), [GSS.md](GSS.md) and the names of the tests.",
         "Do not edit: `deploy/coverage --check` fails where this file is stale.",
         "",
-        "Of the rows that bind a side, so many have a test there. Rows of the MPA and V4 groups bind no side alone.",
+        "Of the rows that bind a side, so many have a test there. Rows of the MPA, V4 and GSS groups bind no side alone.",
         "",
         "| group | rows | with a test | without | responder | requester | tests |",
         "| --- | --- | --- | --- | --- | --- | --- |",
@@ -279,7 +281,7 @@ def of_side(rows, by_row, side):
 
 def place(path):
     """The part of the project that a file belongs to: its crate's folder."""
-    for crate in ("target/wire", "target/store", "reactor/iwarp"):
+    for crate in ("target/wire", "target/store", "target/gss", "reactor/iwarp"):
         if path.startswith(crate + "/"):
             return crate
     return path.split("/")[0]

@@ -19,6 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
+use millrace::access::CallIdentity;
 use millrace::exports::Exports;
 use millrace::handle::HandleKey;
 use millrace::mount3::MountTable;
@@ -122,7 +123,7 @@ fn map(below: &Path) -> Vec<u64> {
             [192, 0, 2, 1].into(),
             xid,
             (100_003, 3, 8),
-            None,
+            &CallIdentity::default(),
             [b"arguments", b""],
         );
         let place = writer.begin(&key, Moment::now(), [1, 0], false);

@@ -1,5 +1,7 @@
 //! Steady GETATTR, READ and WRITE of all versions take no memory from the heap on their way through dispatch.
 
+#[path = "support/initiator.rs"]
+mod initiator;
 mod support;
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -8,8 +10,10 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
+use millrace::access::Security;
 use millrace::call::{Answer, BulkArgument, Call, Limits, Reply, Serve, one_chunk};
-use millrace::rpc::ConnectionRef;
+use millrace::rpc::{ConnectionRef, GssAuthenticator, GssLimits};
+use millrace_gss::{Enctype, Identity, User};
 use millrace_mempool::{Class, Pool, Slice};
 use millrace_wire::nfs3::{
     CreateArguments, CreateHow, CreateResults, FileHandle, NameInDirectory, Procedure,
@@ -18,7 +22,11 @@ use millrace_wire::nfs3::{
 use millrace_wire::nfs4::{
     AttributeNumber as Number, Bitmap, Operation, ReadOperation, StateId, WriteOperation,
 };
+use millrace_wire::rpc::GssService;
 use millrace_wire::xdr::{Bulk, Padding, from_bytes};
+
+use initiator::{Initiator, contexts};
+use support::message::encoded;
 use support::nfs4::{Bench4, put};
 use support::{Bench, Chunks};
 
@@ -77,6 +85,7 @@ fn serve(
         message,
         bulk,
         padding,
+        is_authenticated: false,
     };
     let mut context = Context::from_waker(Waker::noop());
     let answer = pin!(programs.serve(call, chunks, &mut reply)).poll(&mut context);
@@ -158,6 +167,87 @@ fn steady_calls_allocate_nothing() {
         list = all(list);
     }
     assert_eq!(ALLOCATIONS.get() - before, 0);
+}
+
+#[test]
+fn gss_lim_08_steady_calls_under_kerberos_allocate_nothing() {
+    const ROUNDS: usize = 100;
+    let contexts = contexts();
+    let mut rules = support::rules("/export");
+    rules.security = [Security::Sys, Security::Krb5].into();
+    let bench = Bench::with(rules);
+    let gss = GssAuthenticator::new(&contexts, GssLimits::default());
+    let _ = bench.service.clone().with_gss(gss);
+    // In more groups than AUTH_SYS carries.
+    let identity = Identity {
+        principal: "user@EXAMPLE.COM".into(),
+        user: Some(User {
+            uid: 0,
+            gid: 0,
+            groups: (1..=100).collect(),
+        }),
+    };
+    let client = Initiator::new(&contexts, identity, Enctype::Aes256Sha384);
+    let entry = NameInDirectory {
+        directory: bench.root(),
+        name: b"file",
+    };
+    let how = CreateHow::Guarded(SetAttributes::default());
+    let created = bench.nfs(Procedure::Create, &CreateArguments { entry, how });
+    let created = from_bytes::<CreateResults>(&created).unwrap().unwrap();
+    let file: FileHandle = created.object.unwrap();
+    let data = vec![3; 64 << 10];
+    let count = data.len() as u32;
+    let write = encoded(&WriteArguments {
+        file,
+        offset: 0,
+        count,
+        stable: Stability::Unstable,
+        data: Bulk::apart(count),
+    });
+    let read = encoded(&ReadArguments {
+        file,
+        offset: 0,
+        count,
+    });
+    // Each call has a number of its own, so that they are made before.
+    let round = || {
+        let call = |procedure: Procedure, arguments: &[u8]| {
+            let called = (100_003, 3, procedure.number());
+            client.call(7, called, GssService::None, arguments)
+        };
+        [
+            call(Procedure::Write, &write),
+            call(Procedure::Read, &read),
+            call(Procedure::Getattr, &encoded(&file)),
+        ]
+    };
+    let rounds: Vec<_> = (0..2 * ROUNDS).map(|_| round()).collect();
+    let mut chunks = Chunks {
+        chunks: vec![&data],
+        ..Chunks::default()
+    };
+    let connection = bench.connection();
+    let mut all = |mut list, [write, read, getattr]: &[Vec<u8>; 3]| {
+        let taken = [BulkArgument {
+            position: write.len() as u32,
+            length: count,
+        }];
+        for (message, taken) in [(write, &taken[..]), (read, &[]), (getattr, &[])] {
+            let (pool, service) = (&bench.pool, &bench.service);
+            let chunks = &mut chunks;
+            list = serve(pool, service, &connection, message, taken, chunks, list);
+        }
+        list
+    };
+    let (first, steady) = rounds.split_at(ROUNDS);
+    let list = first.iter().fold(Vec::new(), &mut all);
+    let before = ALLOCATIONS.get();
+    let list = steady.iter().fold(list, &mut all);
+    assert_eq!(ALLOCATIONS.get() - before, 0);
+    drop(list);
+    let counters = contexts.all_call_counters();
+    assert_eq!(counters[0].calls[0].get(), 6 * ROUNDS as u64);
 }
 
 /// What Linux asks of a file with each WRITE.

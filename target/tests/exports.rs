@@ -4,8 +4,9 @@ mod support;
 
 use std::net::SocketAddr;
 
+use millrace::access::{Security, SecurityList};
 use millrace::call::{Peer, TransportKind};
-use millrace::exports::{ExportId, ExportTotals, Exports, ExportsError, Flavor, Squash};
+use millrace::exports::{ExportId, ExportTotals, Exports, ExportsError, Squash};
 use millrace::handle::HandleKey;
 use millrace_mempool::{HugepagePolicy, Registry};
 use millrace_wire::mount::{self, DumpResults, ExportResults, MountResults, Path};
@@ -145,10 +146,10 @@ fn clients_outside_the_list_get_nothing() {
 }
 
 #[test]
-fn rr1_sec_19_exports_are_for_their_clients_and_for_flavors_strong_enough() {
-    let with = |flavor, clients: &str| {
+fn rr1_sec_19_gss_sec_03_gss_sec_04_exports_are_for_their_clients_and_listed_flavors() {
+    let with = |security: SecurityList, clients: &str| {
         let mut rules = rules("/export");
-        rules.flavor = flavor;
+        rules.security = security;
         rules.clients = vec![clients.parse().unwrap()];
         Bench::with(rules)
     };
@@ -187,22 +188,21 @@ fn rr1_sec_19_exports_are_for_their_clients_and_for_flavors_strong_enough() {
     };
     let denied = Err(Status::AccessDenied);
     let everyone = "0.0.0.0/0";
-    let weak = with(Flavor::None, everyone);
+    let weak = with([Security::Sys, Security::None].into(), everyone);
     assert_eq!(use_it(&weak, Credential::None), Ok(()));
     assert_eq!(use_it(&weak, sys()), Ok(()));
-    let strong = with(Flavor::Sys, everyone);
+    let strong = with([Security::Sys].into(), everyone);
     assert_eq!(use_it(&strong, Credential::None), denied);
     assert_eq!(use_it(&strong, sys()), Ok(()));
     // Stronger than AUTH_SYS: AUTH_SYS will not do.
-    let stronger = with(Flavor::Gss, everyone);
+    let stronger = with(
+        [Security::Krb5p, Security::Krb5i, Security::Krb5].into(),
+        everyone,
+    );
     assert_eq!(use_it(&stronger, Credential::None), denied);
     assert_eq!(use_it(&stronger, sys()), denied);
-    assert_eq!(
-        mnt(&stronger, "/export"),
-        MountResults::Err(mount::Status::AccessDenied)
-    );
     // Whatever the flavor, from elsewhere nobody gets in.
-    let elsewhere = with(Flavor::Sys, "10.9.9.9/32");
+    let elsewhere = with([Security::Sys].into(), "10.9.9.9/32");
     assert_eq!(use_it(&elsewhere, sys()), denied);
     // Clients are told which flavors will do.
     let flavors = |bench: &Bench| match mnt(bench, "/export") {
@@ -210,6 +210,8 @@ fn rr1_sec_19_exports_are_for_their_clients_and_for_flavors_strong_enough() {
         MountResults::Err(status) => panic!("{status}"),
     };
     assert_eq!((flavors(&weak), flavors(&strong)), (vec![1, 0], vec![1]));
+    // GSS-SEC-03 and 04: whatever the flavor of the call, and in the order of the rules.
+    assert_eq!(flavors(&stronger), [390_005, 390_004, 390_003]);
 }
 
 #[test]

@@ -166,6 +166,7 @@ pub fn frame() -> OpenApi {
             tag("status", "Status"),
             tag("clients", "Clients and their connections"),
             tag("nfs4", "The state of NFS version 4's clients"),
+            tag("gss", "Contexts of Kerberos"),
             tag("configuration", "The configuration and its changes"),
             tag("control", "Operations"),
             tag("dashboard", "The dashboard"),

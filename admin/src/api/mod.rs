@@ -36,6 +36,7 @@ mod document;
 mod drain;
 mod editing;
 mod gate;
+mod gss;
 mod health;
 mod limits;
 mod listeners;

@@ -14,8 +14,8 @@ use super::origin;
 use super::problem::problem;
 use super::upload::received;
 use super::{
-    bans, capture, client_limits, clients, config, connections, document, drain, health, listeners,
-    log, nfs4, status,
+    bans, capture, client_limits, clients, config, connections, document, drain, gss, health,
+    listeners, log, nfs4, status,
 };
 use crate::config::ReadToken;
 use crate::dashboard;
@@ -51,6 +51,7 @@ pub fn table() -> OpenApiRouter<AdminState> {
         .routes(routes!(listeners::list, listeners::add))
         .routes(routes!(listeners::show, listeners::remove))
         .routes(routes!(log::show, log::put))
+        .routes(routes!(gss::list_contexts, gss::flush))
         .routes(routes!(nfs4::list_clients))
         .routes(routes!(nfs4::show_client, nfs4::end_client))
         .routes(routes!(nfs4::list_states))

@@ -68,6 +68,8 @@ pub fn live_part(running: &Config, wanted: &Config) -> Config {
     live.nfs4
         .minor_versions
         .clone_from(&running.nfs4.minor_versions);
+    // Contexts, helper threads and the library that they use are made at start.
+    live.gss.clone_from(&running.gss);
     live.rpc.rpcbind = running.rpc.rpcbind;
     // The embedded port mapper has its own port at the same address.
     if running.rpc.rpcbind == Rpcbind::Embedded && wanted.rpc.listen.ip() != running.rpc.listen.ip()

@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::{Bandwidth, ByteSize, Network, Posix, scalar};
+use super::{Bandwidth, ByteSize, ExportSecurity, Network, Posix, gss, scalar};
 
 /// One exported tree.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -18,9 +18,14 @@ pub struct Export {
     /// Networks that may mount; default: loopback only.
     #[serde(default = "loopback")]
     pub clients: Vec<Network>,
-    /// The weakest flavor of calls that may use it.
-    #[serde(default)]
-    pub flavor: ExportFlavor,
+    /// How calls that may use it are secured, best first; `flavor`, the former name of the key, has
+    /// the weakest.
+    #[serde(
+        default = "ExportSecurity::weak",
+        alias = "flavor",
+        deserialize_with = "gss::security"
+    )]
+    pub security: Vec<ExportSecurity>,
     /// Whether changes are permitted.
     #[serde(default)]
     pub access: Access,
@@ -38,19 +43,6 @@ pub struct Export {
     /// Limits of all clients of the export together, enforced through credits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<Limits>,
-}
-
-/// Flavors of calls that may use an export.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum ExportFlavor {
-    /// AUTH_NONE is sufficient; its callers are the anonymous user.
-    #[default]
-    None,
-    /// AUTH_SYS at least.
-    Sys,
-    /// An authenticating flavor. This server supports none, so no client is admitted.
-    Gss,
 }
 
 /// The store of an export's files.

@@ -13,6 +13,7 @@ mod diff;
 mod edit_text;
 mod error;
 mod exports;
+mod gss;
 mod hardening;
 mod json;
 mod locate;
@@ -37,7 +38,8 @@ pub use access::ReadToken;
 pub use diff::{Effect, KeyChange, diff, diff_while, live_part};
 pub use edit_text::edit_text;
 pub use error::{ConfigError, ConfigErrors};
-pub use exports::{Access, ClientLimits, Export, ExportFlavor, Limits, Squash, Store};
+pub use exports::{Access, ClientLimits, Export, Limits, Squash, Store};
+pub use gss::{ExportSecurity, Gss, GssEnctype, GssMachine};
 pub use hardening::HardeningLevel;
 pub use json::{JsonError, from_json, from_value};
 pub use model::{

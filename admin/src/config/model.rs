@@ -12,7 +12,7 @@ use utoipa::ToSchema;
 use super::schema::{DurationText, SocketText};
 use super::units::duration;
 use super::{
-    ByteSize, ClientLimits, Export, HardeningLevel, Nfs4, PlainHttp, ReadToken, Tls, scalar,
+    ByteSize, ClientLimits, Export, Gss, HardeningLevel, Nfs4, PlainHttp, ReadToken, Tls, scalar,
 };
 
 /// The configuration of `millraced`.
@@ -33,6 +33,9 @@ pub struct Config {
     pub nfs3: Switch,
     /// NFS version 4.
     pub nfs4: Nfs4,
+    /// Kerberos, if it is served.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gss: Option<Gss>,
     /// Credits and limits of memory advertised for read-chunk replies.
     pub flow: Flow,
     /// What is served.
@@ -64,6 +67,7 @@ impl Default for Config {
             rpcrdma: Rpcrdma::default(),
             nfs3: Switch::On,
             nfs4: Nfs4::default(),
+            gss: None,
             flow: Flow::default(),
             exports: Vec::new(),
             limits: Vec::new(),

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use super::{
-    ByteSize, CcpFlavor, ClientAuth, Config, ExportFlavor, Fabric, Provider, ReadToken, SyncMode,
-    clash, posix,
+    ByteSize, CcpFlavor, ClientAuth, Config, Fabric, Provider, ReadToken, SyncMode, clash, gss,
+    posix,
 };
 
 /// The inline bytes that every peer of version 2 accepts.
@@ -45,15 +45,7 @@ impl Config {
             }
         }
         notes.extend(self.folders());
-        for (index, export) in self.exports.iter().enumerate() {
-            if export.flavor == ExportFlavor::Gss {
-                notes.push(format!(
-                    "exports[{index}].flavor: this server does not support gss, so no client can \
-                     use {}",
-                    export.path
-                ));
-            }
-        }
+        notes.extend(gss::notes(self));
         let flow = &self.flow;
         let classic = |fabric: &Fabric| fabric.is_classic(self.rpcrdma.read_chunk_replies);
         if self.fabric.iter().any(classic) && flow.max_exposures > flow.max_client_exposures {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::locate::Point as LocatePoint;
 use super::{
     Bandwidth, ByteSize, ClientLimits, Config, Cores, Export, Flow, KeyPath, Provider, Reactors,
-    Rpcrdma, Store, access, format_duration, hardening, log, nfs4, posix, tls,
+    Rpcrdma, Store, access, format_duration, gss, hardening, log, nfs4, posix, tls,
 };
 
 /// Programs other than the configuration protocol: rpcbind, NFS and MOUNT.
@@ -73,6 +73,7 @@ pub fn validate(config: &Config) -> Vec<ConfigProblem> {
     problems.listeners(config);
     problems.rpcrdma(&root.key("rpcrdma"), &config.rpcrdma);
     nfs4::check(&mut problems, &root.key("nfs4"), &config.nfs4, config.nfs3);
+    gss::check(&mut problems, &root, config);
     problems.flow(&root.key("flow"), &config.flow);
     problems.exports(&root.key("exports"), &config.exports);
     posix::check(&mut problems, &root.key("exports"), config);

@@ -1,9 +1,11 @@
-//! Call and reply headers.
+//! Call and reply headers, credentials of RPCSEC_GSS and protected bodies.
 
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use millrace_wire::rpc::{CallHeader, Credential, ReplyHeader};
+use millrace_wire::rpc::{
+    CallHeader, CallWords, Credential, GssCredential, IntegrityBody, ReplyHeader, gss_token,
+};
 use millrace_wire::xdr::{Decoder, Encode, Encoder, from_bytes, to_bytes};
 
 fuzz_target!(|message: &[u8]| {
@@ -22,6 +24,20 @@ fuzz_target!(|message: &[u8]| {
                 assert_eq!(from_bytes::<ReplyHeader<'_>>(&bytes[..length]), Ok(answer));
             }
         }
+    }
+    let mut input = Decoder::new(message);
+    if let Ok(words) = CallWords::decode(&mut input) {
+        assert!(words.covered <= message.len());
+        if let Ok(credential) = GssCredential::from_body(words.credential.body) {
+            let length = to_bytes(&credential, &mut bytes).expect("a decoded credential encodes");
+            let again = GssCredential::from_body(&bytes[8..length]);
+            assert_eq!(again, Ok(credential));
+        }
+        let mut body = input;
+        if let Ok(body) = IntegrityBody::decode_all(&mut body) {
+            assert!(body.covered.len() + body.checksum.len() <= message.len());
+        }
+        let _ = gss_token(&mut input, 64 << 10);
     }
     if let Ok(header) = from_bytes::<ReplyHeader<'_>>(message) {
         let length = to_bytes(&header, &mut bytes).expect("a decoded header encodes");

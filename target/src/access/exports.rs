@@ -11,11 +11,12 @@ use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use arrayvec::ArrayVec;
 use ipnet::IpNet;
 use millrace_primitives::{CoreBlock, Counter};
-use millrace_store::{Caller, Store, Time};
+use millrace_store::{Caller, CallerGroups, Store, Time};
 use siphasher::sip::SipHasher24;
+
+use super::security::SecurityList;
 
 /// Longest path of an export, and of a MOUNT request (RFC 1813 section 5.1.2).
 pub const PATH_MAX: usize = 1024;
@@ -46,19 +47,6 @@ pub enum Squash {
     All,
 }
 
-/// The weakest flavor of calls that may use an export.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Flavor {
-    /// AUTH_NONE: callers without credentials are the anonymous user.
-    #[default]
-    None,
-    /// AUTH_SYS.
-    Sys,
-    /// RPCSEC_GSS, which authenticates the caller. This server has no mechanism for it, so all
-    /// calls are too weak.
-    Gss,
-}
-
 /// What is served and to whom.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rules {
@@ -66,8 +54,8 @@ pub struct Rules {
     pub path: String,
     /// Clients that may use it.
     pub clients: Vec<IpNet>,
-    /// The weakest flavor of calls that may use it.
-    pub flavor: Flavor,
+    /// How calls that may use it are secured.
+    pub security: SecurityList,
     /// Refuse every change.
     pub read_only: bool,
     /// Which users lose their identity.
@@ -84,16 +72,6 @@ impl Rules {
     pub fn admits(&self, client: IpAddr) -> bool {
         let client = client.to_canonical();
         self.clients.iter().any(|network| network.contains(&client))
-    }
-
-    /// Whether a call with these credentials, none for AUTH_NONE, is strong enough.
-    #[must_use]
-    pub const fn takes(&self, credential: Option<&Caller>) -> bool {
-        match self.flavor {
-            Flavor::None => true,
-            Flavor::Sys => credential.is_some(),
-            Flavor::Gss => false,
-        }
     }
 
     /// Who a caller is to the store: `None` came without credentials.
@@ -114,7 +92,7 @@ impl Rules {
         let anonymous = || Caller {
             uid: self.anonymous_uid,
             gid: self.anonymous_gid,
-            groups: ArrayVec::new_const(),
+            groups: CallerGroups::NONE,
         };
         match (caller, self.squash) {
             (None, _) | (_, Squash::All) => anonymous(),

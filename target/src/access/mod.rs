@@ -6,6 +6,7 @@
 
 pub mod exports;
 pub mod handle;
+mod security;
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -15,6 +16,7 @@ use millrace_store::{Caller, Handle, Store};
 
 use exports::{Export, ExportId, Exports, ExportsCounters};
 use handle::{HandleError, HandleKey};
+pub use security::{CallIdentity, Security, SecurityList};
 
 /// The exports of one reactor, as its programs share them.
 #[derive(Debug)]
@@ -70,7 +72,7 @@ pub(crate) enum AccessError {
     BadHandle,
     /// The object, or its export, is gone.
     Stale,
-    /// The export does not admit the client, or not with this flavor.
+    /// The export does not admit the client, or not with this security.
     NotAdmitted,
     /// Changes are refused.
     ReadOnly,
@@ -84,8 +86,8 @@ pub(crate) struct Access<'c, S> {
     /// The table that the call began with.
     pub exports: &'c Exports<S>,
     pub client: IpAddr,
-    /// Who the caller says it is; `None` without credentials.
-    pub credential: Option<&'c Caller>,
+    /// Who calls.
+    pub identity: CallIdentity<'c>,
 }
 
 /// An object that a call may use.
@@ -123,8 +125,8 @@ impl<'c, S: Store> Access<'c, S> {
         Ok(self.exported(export, handle))
     }
 
-    /// The object that was found, if the client's address may see it. Whether the flavor of the
-    /// call will do is asked when the object is put to use ([`Access::takes`]).
+    /// The object that was found, if the client's address may see it. Whether the
+    /// security of the call will do is asked when the object is put to use ([`Access::takes`]).
     pub fn visible(
         &self,
         (export, handle): (&'c Export<S>, Handle),
@@ -136,9 +138,9 @@ impl<'c, S: Store> Access<'c, S> {
         }
     }
 
-    /// Whether the flavor of the call is strong enough for an export.
+    /// Whether an export takes calls secured as this one.
     pub fn takes(&self, export: &Export<S>) -> bool {
-        export.rules.takes(self.credential)
+        export.rules.security.contains(self.identity.security)
     }
 
     #[inline(always)] // What it returns is large to move.
@@ -146,15 +148,30 @@ impl<'c, S: Store> Access<'c, S> {
         ExportedObject {
             export,
             handle,
-            caller: export.rules.squash(self.credential),
+            caller: export.rules.squash(self.identity.caller),
             view: export.store.for_client(self.client.into()),
             key: &self.served.key,
         }
     }
 
+    /// The same for a call that only looks at an object: the root of an export may be looked at
+    /// with any security, so that clients can ask for the file system before they know which
+    /// security it takes (RFC 2623 section 2.3.2).
+    #[cold]
+    pub fn root(
+        &self,
+        (export, handle): (&'c Export<S>, Handle),
+    ) -> Result<ExportedObject<'c, S>, AccessError> {
+        let object = self.visible((export, handle))?;
+        match object.view().root() == handle {
+            true => Ok(object),
+            false => Err(AccessError::NotAdmitted),
+        }
+    }
+
     fn admit(&self, export: &Export<S>) -> Result<(), AccessError> {
         let rules = &export.rules;
-        if rules.admits(self.client) && rules.takes(self.credential) {
+        if rules.admits(self.client) && self.takes(export) {
             Ok(())
         } else {
             Err(AccessError::NotAdmitted)
@@ -172,7 +189,7 @@ impl<'c, S: Store> Access<'c, S> {
         if export.rules.read_only {
             return Err(AccessError::ReadOnly);
         }
-        if export.rules.squash(self.credential) != object.caller {
+        if export.rules.squash(self.identity.caller) != object.caller {
             // The caller's permissions were decided for another user.
             return Err(AccessError::OtherCaller);
         }

@@ -9,13 +9,11 @@ use millrace_wire::mount::{
     ExportEntry, Flavors, MountOk, MountResults, Mounted, Name, PROGRAM, Path, Procedure, Status,
     VERSION,
 };
-use millrace_wire::rpc::{AUTH_NONE, AUTH_SYS};
 use millrace_wire::xdr::{Encode, Encoder, Result as XdrResult, encode_list};
 
 use super::{MountTable, resolve};
-use crate::access::ServedExports;
+use crate::access::{Security, ServedExports};
 use crate::call::{Bulk, Reply};
-use crate::exports::Flavor;
 use crate::rpc::program::{
     ProcedureInfo, Program, ProgramAnswer, ProgramCall, ProgramInfo, Unserved,
 };
@@ -111,11 +109,8 @@ impl<S: Store> Mount3<S> {
                 self.clients.add(client, path);
                 tracing::info!(%client, path, "mounted");
                 let handle = self.exports.key.seal(export.id.0, directory);
-                let mut flavors = Flavors::new();
-                flavors.push(AUTH_SYS);
-                if export.rules.flavor == Flavor::None {
-                    flavors.push(AUTH_NONE);
-                }
+                let security = export.rules.security.iter();
+                let flavors: Flavors = security.map(Security::pseudo_flavor).collect();
                 MountResults::Ok(MountOk { handle, flavors })
             }
             Err(status) => {

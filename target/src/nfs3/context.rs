@@ -25,7 +25,7 @@ pub(crate) struct Context<'c, S> {
     pub subject: Result<Object<'c, S>, Status>,
     /// The known facts about the call if an earlier process may have executed it.
     pub again: Option<InterruptedCall>,
-    /// Whether an export did not admit the client, or not with this flavor.
+    /// Whether an export did not admit the client, or not with this security.
     pub turned_away: Cell<bool>,
 }
 
@@ -56,7 +56,13 @@ impl<'c, S: Store> Context<'c, S> {
         let turned_away = Cell::new(false);
         let found = access.find(handle.as_bytes());
         let export = found.ok().map(|(export, _)| export);
-        let subject = match found.and_then(|found| access.object(found)) {
+        let mut object = found.and_then(|found| access.object(found));
+        if let (Err(AccessError::NotAdmitted), Ok(found)) = (&object, found)
+            && matches!(procedure, Procedure::Getattr | Procedure::Fsinfo)
+        {
+            object = access.root(found);
+        }
+        let subject = match object {
             Ok(object) => Ok(Object {
                 procedure,
                 object,

@@ -156,7 +156,7 @@ impl<S: Store> Nfs3<S> {
             served: &self.exports,
             exports,
             client: call.client(),
-            credential: call.credential,
+            identity: call.identity,
         }
     }
 

@@ -5,9 +5,9 @@ use millrace_wire::nfs3::{
     FsinfoOk, FsinfoResults, FsstatOk, FsstatResults, PathconfOk, PathconfResults, Time, properties,
 };
 
-use super::TRANSFER_MAX;
 use super::context::{Context, bare};
 use super::directory::LISTING_PREFERRED;
+use crate::file_data::largest_transfer;
 use crate::store_times::StoreClass;
 
 /// Page size: offsets and counts that are multiples of it are served best.
@@ -41,25 +41,35 @@ pub(super) async fn fsinfo<S: Store>(context: &Context<'_, S>) -> FsinfoResults 
         .attributes(object.handle)
         .await
     {
-        Ok(attributes) => Ok(FsinfoOk {
-            attributes: Some(object.attributes(&attributes)),
-            read_max: TRANSFER_MAX,
-            read_preferred: TRANSFER_MAX,
-            read_multiple: MULTIPLE,
-            write_max: TRANSFER_MAX,
-            write_preferred: TRANSFER_MAX,
-            write_multiple: MULTIPLE,
-            readdir_preferred: LISTING_PREFERRED,
-            max_file_size: object.export.store.properties().size_max,
-            time_delta: Time {
-                seconds: 0,
-                nanoseconds: 1,
-            },
-            properties: properties::LINK
-                | properties::SYMLINK
-                | properties::HOMOGENEOUS
-                | properties::CAN_SET_TIME,
-        }),
+        Ok(attributes) => {
+            // A call with less security than the export takes asks for others with more.
+            let own = context.access.identity.security;
+            let listed = &object.export.rules.security;
+            let used = match listed.contains(own) {
+                true => own,
+                false => listed.iter().next().unwrap_or_default(),
+            };
+            let most = largest_transfer(used);
+            Ok(FsinfoOk {
+                attributes: Some(object.attributes(&attributes)),
+                read_max: most,
+                read_preferred: most,
+                read_multiple: MULTIPLE,
+                write_max: most,
+                write_preferred: most,
+                write_multiple: MULTIPLE,
+                readdir_preferred: LISTING_PREFERRED,
+                max_file_size: object.export.store.properties().size_max,
+                time_delta: Time {
+                    seconds: 0,
+                    nanoseconds: 1,
+                },
+                properties: properties::LINK
+                    | properties::SYMLINK
+                    | properties::HOMOGENEOUS
+                    | properties::CAN_SET_TIME,
+            })
+        }
         Err(error) => object.failure(error).await,
     }
 }

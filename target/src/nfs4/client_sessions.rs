@@ -37,7 +37,7 @@ pub(super) async fn create(
         // The first callback may be due before the answer of the home is here.
         sender.allow(connection);
     }
-    let principal = principal(origin.credential);
+    let principal = principal(&origin.identity);
     let from = SessionOrigin {
         address: origin.address(),
         minor_version: origin.minor_version,

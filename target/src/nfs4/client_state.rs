@@ -263,7 +263,7 @@ impl StateSeam for ClientState {
             target_highest_slot: highest.target,
             status_flags: status_flags(session.conditions()),
         };
-        let fingerprint = fingerprint(origin.credential, shape);
+        let fingerprint = fingerprint(&origin.identity, shape);
         let heard = (self.link.reactor(), self.link.now());
         match session.begin_request(arguments.slot, arguments.sequence, fingerprint, heard) {
             Ok(SessionBegin::New(claim)) => {
@@ -337,7 +337,7 @@ impl StateSeam for ClientState {
         }
         let owner: Box<[u8]> = arguments.owner.owner.0.into();
         let verifier = arguments.owner.verifier;
-        let principal = principal(origin.credential);
+        let principal = principal(&origin.identity);
         let is_update = arguments.flags & exchange_flags::UPDATE != 0;
         let outcome = self
             .ask(move |home, now| home.exchange_id(&owner, verifier, &principal, is_update, now))

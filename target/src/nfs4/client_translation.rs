@@ -2,11 +2,11 @@
 
 use std::hash::Hasher;
 
-use millrace_store::Caller;
 use millrace_wire::nfs4::{ChannelAttributes, OperationStatus, StateId, sequence_flags};
 use siphasher::sip::SipHasher13;
 
 use super::seam::{CompoundShape, FileIdentity};
+use crate::access::CallIdentity;
 use crate::state::{
     ChannelLimits, FileKey, RequestFingerprint, SessionConditions, StateError, Stateid,
 };
@@ -14,14 +14,20 @@ use crate::state::{
 /// Bytes of the arguments that distinguish a retry from another request: SEQUENCE and the bytes
 /// behind it, but no data of WRITE, which a retry may have in a chunk.
 const COMPARED: usize = 96;
-/// The caller's identity, to distinguish clients.
-pub(super) fn principal(credential: Option<&Caller>) -> Box<[u8]> {
-    credential.map_or_else(Box::default, |caller| caller.uid.to_be_bytes().into())
+
+/// The caller's identity, to distinguish clients: the name of a principal, which is longer than a
+/// number, else the user's number.
+pub(super) fn principal(identity: &CallIdentity<'_>) -> Box<[u8]> {
+    if !identity.principal.is_empty() {
+        return [b"gss:", identity.principal].concat().into();
+    }
+    let caller = identity.caller;
+    caller.map_or_else(Box::default, |caller| caller.uid.to_be_bytes().into())
 }
 
 /// The fingerprint that distinguishes a retry from another request.
 pub(super) fn fingerprint(
-    credential: Option<&Caller>,
+    identity: &CallIdentity<'_>,
     shape: &CompoundShape<'_>,
 ) -> RequestFingerprint {
     let compared = shape.arguments.len().min(COMPARED);
@@ -29,9 +35,19 @@ pub(super) fn fingerprint(
     hasher.write(&shape.arguments[..compared]);
     hasher.write_usize(shape.request_bytes);
     RequestFingerprint {
-        caller: credential.map_or(u64::MAX, |caller| u64::from(caller.uid)),
+        caller: caller_word(identity),
         checksum: hasher.finish(),
     }
+}
+
+/// The caller in a word: the user's number, or a hash of the principal's name.
+fn caller_word(identity: &CallIdentity<'_>) -> u64 {
+    if identity.principal.is_empty() {
+        return (identity.caller).map_or(u64::MAX, |caller| u64::from(caller.uid));
+    }
+    let mut hasher = SipHasher13::new();
+    hasher.write(identity.principal);
+    hasher.finish() | 1 << 32
 }
 
 pub(super) fn status_flags(conditions: SessionConditions) -> u32 {
@@ -149,5 +165,49 @@ pub(super) fn status(error: &StateError) -> OperationStatus {
         StateError::ReclaimConflict => OperationStatus::ReclaimConflict,
         StateError::ReclaimBad => OperationStatus::ReclaimBad,
         StateError::CompleteAlready => OperationStatus::CompleteAlready,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use millrace_store::Caller;
+
+    use super::*;
+    use crate::access::Security;
+
+    #[test]
+    fn v4_sec_06_a_principal_is_no_user_of_the_same_number() {
+        let user = Caller {
+            uid: u32::from_be_bytes(*b"a@AB"),
+            ..Caller::SUPERUSER
+        };
+        let kerberos = |principal| CallIdentity {
+            security: Security::Krb5i,
+            caller: Some(&user),
+            principal,
+        };
+        let shape = CompoundShape {
+            operations: 1,
+            request_bytes: 8,
+            arguments: b"same",
+        };
+        let all = [
+            None.into(),
+            Some(&user).into(),
+            kerberos(b"a@AB"),
+            kerberos(b"a@B"),
+        ];
+        for (index, one) in all.iter().enumerate() {
+            for other in &all[..index] {
+                assert_ne!(principal(one), principal(other));
+                assert!(fingerprint(one, &shape) != fingerprint(other, &shape));
+            }
+        }
+        // Another service, as Linux uses for state, is the same principal.
+        let other = CallIdentity {
+            security: Security::Krb5,
+            ..kerberos(b"a@AB")
+        };
+        assert_eq!(principal(&other), principal(&all[2]));
     }
 }

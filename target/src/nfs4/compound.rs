@@ -21,7 +21,7 @@ use super::table::{HandleNeed, OperationPosition, OperationRule, rule};
 use crate::access::Access;
 use crate::call::Bulk;
 use crate::exports::Export;
-use crate::file_data::TRANSFER_MAX;
+use crate::file_data::{TRANSFER_MAX, largest_transfer};
 use crate::replay::InterruptedCall;
 use crate::rpc::CallSubject;
 use crate::rpc::program::{ProgramCall, Unserved};
@@ -148,8 +148,8 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
             session: None,
             export: None,
             turned_away: false,
-            read_max: u64::from(TRANSFER_MAX),
-            write_max: u64::from(TRANSFER_MAX),
+            read_max: u64::from(largest_transfer(origin.identity.security)),
+            write_max: u64::from(largest_transfer(origin.identity.security)),
             body: &[],
             again: None,
             changes: false,
@@ -478,11 +478,17 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
             }
             Operation::Secinfo(name) => {
                 let flavors = self.security_of_name(name).await;
-                reply.push::<SecinfoReply<'_>>(number, &flavors.map(Array::new))
+                reply.push::<SecinfoReply<'_>>(
+                    number,
+                    &flavors.as_deref().map_err(|error| *error).map(Array::new),
+                )
             }
             Operation::SecinfoNoName(style) => {
                 let flavors = self.security_of_handle(*style).await;
-                reply.push::<SecinfoReply<'_>>(number, &flavors.map(Array::new))
+                reply.push::<SecinfoReply<'_>>(
+                    number,
+                    &flavors.as_deref().map_err(|error| *error).map(Array::new),
+                )
             }
             _ => return None,
         })

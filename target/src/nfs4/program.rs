@@ -142,7 +142,7 @@ impl<S: Store, H: StateSeam> Program for Nfs4<S, H> {
         let tree = self.tree(&exports);
         let origin = CallOrigin {
             connection: call.connection,
-            credential: call.credential,
+            identity: call.identity,
             arrived: call.arrived,
             minor_version: header.minor_version,
         };
@@ -150,7 +150,7 @@ impl<S: Store, H: StateSeam> Program for Nfs4<S, H> {
             served: &self.exports,
             exports: &exports,
             client: call.client(),
-            credential: call.credential,
+            identity: call.identity,
         };
         let times = &self.counters.store;
         let mut run = CompoundRun::new(access, &tree, state, origin, times);

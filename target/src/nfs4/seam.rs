@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use arrayvec::ArrayVec;
 use millrace_mempool::Slice;
-use millrace_store::{Caller, Handle};
+use millrace_store::Handle;
 use millrace_wire::nfs4::{
     BackchannelCtlOperation, ClientId, ConnectionBinding, CreateSessionOperation,
     CreateSessionReply, DelegationType, ExchangeIdOperation, ExchangeIdReply, LockOperation,
@@ -22,6 +22,7 @@ use millrace_wire::nfs4::{
 };
 
 use super::reply::SessionBounds;
+use crate::access::CallIdentity;
 use crate::call::BulkResults;
 use crate::exports::ExportId;
 use crate::rpc::ConnectionRef;
@@ -31,8 +32,8 @@ use crate::rpc::ConnectionRef;
 pub struct CallOrigin<'c> {
     /// The connection.
     pub connection: &'c ConnectionRef,
-    /// Who the caller says it is, before squashing; `None` without credentials.
-    pub credential: Option<&'c Caller>,
+    /// Who calls, before squashing.
+    pub identity: CallIdentity<'c>,
     /// When the call arrived.
     pub arrived: Instant,
     /// The minor version.

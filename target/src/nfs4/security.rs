@@ -1,29 +1,30 @@
 //! SECINFO and SECINFO_NO_NAME (RFC 8881 sections 18.29 and 18.45).
 
+use arrayvec::ArrayVec;
 use millrace_store::Store;
-use millrace_wire::nfs4::{OperationStatus, SecinfoStyle, SecurityFlavor};
-use millrace_wire::rpc::{AUTH_NONE, AUTH_SYS};
+use millrace_wire::nfs4::{GssMechanism, OperationStatus, SecinfoStyle, SecurityFlavor};
 
 use super::compound::CompoundRun;
 use super::position::FilePosition;
 use super::seam::StateSeam;
-use crate::exports::Flavor;
+use crate::access::Security;
+use crate::exports::{Exports, Rules};
 
-/// Flavors in the order of preference.
-type Flavors = &'static [SecurityFlavor<'static>];
+/// Ways to authenticate in the order of preference.
+type Flavors = ArrayVec<SecurityFlavor<'static>, { Security::ALL.len() }>;
 
-const ALL: Flavors = &[
-    SecurityFlavor::Flavor(AUTH_SYS),
-    SecurityFlavor::Flavor(AUTH_NONE),
-];
+/// The mechanism Kerberos, 1.2.840.113554.1.2.2 (RFC 8881 section 2.2.1.1.1.2).
+const KERBEROS: &[u8] = &millrace_gss::KERBEROS_OID;
 
 impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
     /// SECINFO: the flavors of a name in the current directory. Consumes the current handle.
     pub async fn security_of_name(&mut self, name: &[u8]) -> Result<Flavors, OperationStatus> {
         let found = match (self.find(name).await, self.position()?) {
-            (Ok(found), _) => flavors(&found),
+            (Ok(found), _) => flavors(self.access.exports, &found),
             // For a call under a weak flavor, objects in an export have the flavors of the export.
-            (Err(OperationStatus::WrongSecurity), directory) => flavors(directory),
+            (Err(OperationStatus::WrongSecurity), directory) => {
+                flavors(self.access.exports, directory)
+            }
             (Err(status), _) => return Err(status),
         };
         self.current = None;
@@ -37,10 +38,10 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
         style: SecinfoStyle,
     ) -> Result<Flavors, OperationStatus> {
         let found = match (style, self.position()?) {
-            (SecinfoStyle::Current, current) => flavors(current),
+            (SecinfoStyle::Current, current) => flavors(self.access.exports, current),
             (SecinfoStyle::Parent, current) => match self.parent().await {
-                Ok(parent) => flavors(&parent),
-                Err(OperationStatus::WrongSecurity) => flavors(current),
+                Ok(parent) => flavors(self.access.exports, &parent),
+                Err(OperationStatus::WrongSecurity) => flavors(self.access.exports, current),
                 Err(status) => return Err(status),
             },
         };
@@ -49,15 +50,27 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
     }
 }
 
-/// What may use an object: in an export what its rules say, above exports everything.
-fn flavors<S>(position: &FilePosition<'_, S>) -> Flavors {
+/// What may use an object: in an export what its rules say; above exports everything, first what
+/// needs no tickets.
+fn flavors<S>(exports: &Exports<S>, position: &FilePosition<'_, S>) -> Flavors {
+    let flavor = |security: Security| match security.service() {
+        None => SecurityFlavor::Flavor(security.pseudo_flavor()),
+        Some(service) => SecurityFlavor::Gss(GssMechanism {
+            mechanism: KERBEROS,
+            quality: 0,
+            service,
+        }),
+    };
     match position {
-        FilePosition::Folder(_) => ALL,
-        FilePosition::Object(object) => match object.export.rules.flavor {
-            Flavor::None => ALL,
-            Flavor::Sys => &ALL[..1],
-            // There is no mechanism that would do.
-            Flavor::Gss => &[],
-        },
+        FilePosition::Folder(_) => {
+            let used = |security: &Security| {
+                let takes = |rules: &Rules| rules.security.contains(*security);
+                security.service().is_some() && exports.iter().any(|export| takes(&export.rules))
+            };
+            let kerberos = Security::ALL.into_iter().filter(used);
+            let weak = [Security::Sys, Security::None];
+            weak.into_iter().chain(kerberos).map(flavor).collect()
+        }
+        FilePosition::Object(object) => object.export.rules.security.iter().map(flavor).collect(),
     }
 }

@@ -19,7 +19,7 @@ use super::counters::count;
 use super::pull::remote;
 use super::settings::Inline;
 use super::shared::ResponderShared;
-use crate::call::{Broken, Limits, NO_CHUNKS, ReplyParts};
+use crate::call::{Broken, Limits, NO_CHUNKS, ReplyParts, insert_bulk};
 
 /// The offset of the credit word (RFC 5666 section 4.1).
 const CREDITS_AT: usize = 8;
@@ -454,32 +454,9 @@ fn flatten_into(parts: &mut ReplyParts, layout: &ReplyLayout<'_>, larger: Option
         larger[message.clone()].copy_from_slice(&parts.buffer[message.clone()]);
         parts.buffer = larger;
     }
-    let (mut from, mut to) = (message.end, end);
-    let mut last = parts.slices.len();
-    // From the last to the first, so that no data is overwritten before it is moved.
-    for (item, target) in parts.bulk.iter().zip(&layout.targets).rev() {
-        let mut first = last;
-        let mut left = item.length;
-        while left > 0 {
-            first -= 1;
-            left -= parts.slices[first].len();
-        }
-        if target.is_none() {
-            let at = message.start + item.position;
-            to -= from - at;
-            parts.buffer.copy_within(at..from, to);
-            from = at;
-            let behind = to;
-            to -= item.length + pad(item.length);
-            let mut filled = to;
-            for slice in &parts.slices[first..last] {
-                slice.copy_to(0, &mut parts.buffer[filled..filled + slice.len()]);
-                filled += slice.len();
-            }
-            parts.buffer[filled..behind].fill(0);
-        }
-        last = first;
-    }
+    let whole = &mut parts.buffer[message.start..end];
+    let is_within = |index: usize| layout.targets.get(index).is_some_and(Option::is_none);
+    insert_bulk(whole, message.len(), &parts.bulk, &parts.slices, is_within);
 }
 
 /// The upper half of tokens of replies. They have no waiters; completions of this generation are

@@ -22,7 +22,10 @@ use crate::call::{Answer, Call, Reply, ReplyParts, Serve, Shortage};
 
 /// Serves a received call. Returns it if it may have to wait for something: it has had no effect
 /// then.
-pub fn serve_at_once<S: Serve>(shared: &ResponderShared<S>, received: Arrived) -> Option<Arrived> {
+pub fn serve_at_once<S: Serve>(
+    shared: &ResponderShared<S>,
+    mut received: Arrived,
+) -> Option<Arrived> {
     let connection = &received.connection;
     if !connection.answers_at_once() || !shared.remote_access_failures.is_empty() {
         return Some(received);
@@ -51,10 +54,19 @@ pub fn serve_at_once<S: Serve>(shared: &ResponderShared<S>, received: Arrived) -
     // As in a task: what is taken is charged to the client, and a panic loses no receive.
     let charging = shared.flow.charging(connection.memory());
     let service = connection.in_service(shared);
-    let served = serve(shared, &received, header, lists, message);
+    let mut is_authenticated = false;
+    let served = serve(
+        shared,
+        &received,
+        header,
+        lists,
+        message,
+        &mut is_authenticated,
+    );
     service.over();
     drop(charging);
     let Some(outcome) = served else {
+        received.is_authenticated = is_authenticated;
         return Some(received);
     };
     count(shared, connection, |counters| counters.calls.add(1));
@@ -183,6 +195,7 @@ fn serve<S: Serve>(
     header: &Header<'_>,
     lists: &Lists<'_>,
     message: &[u8],
+    is_authenticated: &mut bool,
 ) -> Option<AnswerAtOnce> {
     let connection = &received.connection;
     let inline = connection.inline();
@@ -199,8 +212,10 @@ fn serve<S: Serve>(
         message,
         bulk: &[],
         padding: Padding::default(),
+        is_authenticated: false,
     };
     let answer = shared.programs.serve_at_once(call, &mut reply);
+    *is_authenticated = reply.is_authenticated();
     let moved = reply.account;
     let mut parts = reply.into_parts();
     let is_inline = parts.message.end <= send && header.invalidate == 0;
@@ -239,6 +254,11 @@ fn serve<S: Serve>(
         Some(Answer::TooLarge(shortage)) => shortage,
         Some(Answer::Silent) => {
             shared.recycle_slices(parts.slices);
+            return Some(AnswerAtOnce::Nothing);
+        }
+        Some(Answer::Disconnect) => {
+            shared.recycle_slices(parts.slices);
+            connection.close(true);
             return Some(AnswerAtOnce::Nothing);
         }
         Some(Answer::Broken) | None => {

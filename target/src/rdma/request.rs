@@ -29,6 +29,8 @@ pub struct Arrived {
     pub length: usize,
     /// When it arrived: the time stamp of the reactor's turn.
     pub arrived: Instant,
+    /// Its sender was verified by an attempt to serve it at once.
+    pub is_authenticated: bool,
 }
 
 impl ScheduledCall for Arrived {
@@ -59,6 +61,7 @@ async fn request<S: Serve>(shared: &ResponderShared<S>, message: Arrived) {
         receive,
         length,
         arrived,
+        is_authenticated,
     } = message;
     let connection = &connection;
     let rules = connection.terms().rules;
@@ -78,7 +81,8 @@ async fn request<S: Serve>(shared: &ResponderShared<S>, message: Arrived) {
             count(shared, connection, |counters| counters.calls.add(1));
             connection.spoke(shared, header.version);
             let service = connection.in_service(shared);
-            let served = serve(shared, connection, header, arrived, &mut prepared).await;
+            let origin = (arrived, is_authenticated);
+            let served = serve(shared, connection, header, origin, &mut prepared).await;
             service.over();
             if let Ok(ServeOutcome::Reply | ServeOutcome::Refused(_)) = served {
                 shared.answered(connection, arrived);
@@ -127,7 +131,7 @@ async fn serve<S: Serve>(
     shared: &ResponderShared<S>,
     connection: &Rc<RdmaConnection>,
     header: &Header<'_>,
-    arrived: Instant,
+    (arrived, is_authenticated): (Instant, bool),
     prepared: &mut Option<Prepared>,
 ) -> Result<ServeOutcome, Broken> {
     let xid = header.words.xid;
@@ -215,6 +219,7 @@ async fn serve<S: Serve>(
         message,
         bulk: &bulk,
         padding,
+        is_authenticated,
     };
     let (answer, follow_up) = match compat::serve(connection, header.version, &call, &mut reply) {
         Some(served) => served,
@@ -256,6 +261,10 @@ async fn serve<S: Serve>(
         }
         Answer::Broken if puller.is_refused() => UNUSABLE,
         Answer::Broken => return Err(Broken),
+        Answer::Disconnect => {
+            connection.close(true);
+            return Err(Broken);
+        }
         Answer::Silent => {
             shared.recycle_slices(parts.slices);
             ServeOutcome::Nothing

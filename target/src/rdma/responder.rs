@@ -177,6 +177,7 @@ impl<S: Serve, F: Future<Output = ()>> Responder<S, F> {
             receive,
             length,
             arrived,
+            is_authenticated: false,
         };
         if self.refuses || call.connection.has_refused_calls() {
             self.refuse_call(call);

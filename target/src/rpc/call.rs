@@ -81,6 +81,8 @@ pub struct Call<'a> {
     pub bulk: &'a [BulkArgument],
     /// The alignment of a message of type RDMA_MSGP; none otherwise.
     pub padding: Padding,
+    /// An attempt to serve it at once has verified who sent it ([`Reply::is_authenticated`]).
+    pub is_authenticated: bool,
 }
 
 /// The transport failed while a call was served, so no answer can be sent.
@@ -165,6 +167,8 @@ pub enum Answer {
     TooLarge(Shortage),
     /// The transport broke meanwhile.
     Broken,
+    /// Nothing is to be sent any more: the client sends call after call that it cannot have signed.
+    Disconnect,
 }
 
 /// What an answer would have needed that does not fit (draft-cel-nfsv4-rpcrdma-version-two-02
@@ -217,6 +221,10 @@ pub struct Reply {
     pub(crate) account: Account,
     /// The call was for a procedure that is served.
     pub(crate) is_call_valid: bool,
+    /// The sender of the call was verified, and its sequence number is used up.
+    pub(crate) is_authenticated: bool,
+    /// Bytes kept in front of the message and behind it, for what protects it.
+    margins: (usize, usize),
 }
 
 /// The parts of a finished reply that the transport sends.
@@ -251,7 +259,66 @@ impl Reply {
             slices,
             account: Account::default(),
             is_call_valid: false,
+            is_authenticated: false,
+            margins: (0, 0),
         }
+    }
+
+    /// Keeps room in front of the message and behind it, which is no longer there for the message.
+    /// Data `within` the message has no room apart from it, and the whole fits into one buffer.
+    pub(crate) fn keep_margins(&mut self, front: usize, behind: usize, within: bool) {
+        let limits = &mut self.limits;
+        if within {
+            limits.apart = NO_CHUNKS;
+            let most = Class::Large.size().saturating_sub(limits.headroom);
+            limits.message = limits.message.min(most);
+        }
+        limits.headroom += front;
+        limits.message = limits.message.saturating_sub(front + behind);
+        self.margins = (front, behind);
+    }
+
+    /// Makes the margins part of the message: the first `length` bytes of the room are it now. What
+    /// was encoded begins behind the margin in front.
+    pub(crate) fn release_margins(&mut self) -> (usize, usize) {
+        let (front, behind) = std::mem::take(&mut self.margins);
+        self.limits.headroom -= front;
+        self.limits.message += front + behind;
+        let shift = front;
+        for item in &mut self.bulk {
+            item.position += shift;
+        }
+        self.length += front;
+        (front, behind)
+    }
+
+    /// Moves the bulk results into the message, and sees to it that the margin behind it is in the
+    /// buffer. False if there is no memory for that.
+    pub(crate) async fn make_whole(&mut self) -> bool {
+        let bulk = self.bulk.iter();
+        let within: usize = bulk.map(|item| item.length.next_multiple_of(4)).sum();
+        let start = self.limits.headroom;
+        let (encoded, end) = (start + self.length, start + self.length + within);
+        let wanted = end + self.margins.1;
+        if wanted > self.buffer.len() {
+            let larger = self.pool.obtain_another(wanted).await.ok();
+            let Some(mut larger) = larger.filter(|larger| larger.len() >= wanted) else {
+                return false;
+            };
+            larger[start..encoded].copy_from_slice(&self.buffer[start..encoded]);
+            self.buffer = larger;
+        }
+        let room = &mut self.buffer[start..];
+        insert_bulk(room, self.length, &self.bulk, &self.slices, |_| true);
+        self.length += within;
+        self.bulk.clear();
+        self.slices.clear();
+        true
+    }
+
+    /// The bytes kept in front of the message and behind it.
+    pub(crate) fn margins(&self) -> (usize, usize) {
+        self.margins
     }
 
     /// Takes the reply apart for sending (or for reuse, after any other answer).
@@ -264,6 +331,12 @@ impl Reply {
             bulk: self.bulk,
             slices: self.slices,
         }
+    }
+
+    /// Whether the sender of the call was verified, so that its sequence number is used up.
+    #[must_use]
+    pub fn is_authenticated(&self) -> bool {
+        self.is_authenticated
     }
 
     /// The limits of the transport.
@@ -403,6 +476,46 @@ impl Reply {
     }
 }
 
+/// Moves bulk results to their positions in a message of `length` bytes, which begins `bytes`, and
+/// rounds each up. Those that are not `within` stay apart.
+pub(crate) fn insert_bulk(
+    bytes: &mut [u8],
+    length: usize,
+    bulk: &BulkResults,
+    slices: &[Slice],
+    within: impl Fn(usize) -> bool,
+) {
+    let inserted = bulk.iter().enumerate().filter(|(index, _)| within(*index));
+    let all: usize = inserted
+        .map(|(_, item)| item.length.next_multiple_of(4))
+        .sum();
+    let (mut from, mut to) = (length, length + all);
+    let mut last = slices.len();
+    // From the last to the first, so that no data is overwritten before it is moved.
+    for (index, item) in bulk.iter().enumerate().rev() {
+        let mut first = last;
+        let mut left = item.length;
+        while left > 0 {
+            first -= 1;
+            left -= slices[first].len();
+        }
+        if within(index) {
+            to -= from - item.position;
+            bytes.copy_within(item.position..from, to);
+            from = item.position;
+            let behind = to;
+            to -= item.length.next_multiple_of(4);
+            let mut filled = to;
+            for slice in &slices[first..last] {
+                slice.copy_to(0, &mut bytes[filled..filled + slice.len()]);
+                filled += slice.len();
+            }
+            bytes[filled..behind].fill(0);
+        }
+        last = first;
+    }
+}
+
 /// The programs of this service, as transports see them. One value serves one reactor.
 #[allow(async_fn_in_trait)] // Polled on the core that called; never sent between threads.
 pub trait Serve: Clone + 'static {
@@ -415,7 +528,8 @@ pub trait Serve: Clone + 'static {
     async fn serve<B: Bulk>(&self, call: Call<'_>, bulk: &mut B, reply: &mut Reply) -> Answer;
 
     /// Serves a call without data in chunks if it has to wait for nothing. `None` if it may have to:
-    /// it has had no effect then, and is to be served by [`serve`](Self::serve), with another reply.
+    /// it has had no effect then, and is to be served by [`serve`](Self::serve), with another reply,
+    /// and with [`Call::is_authenticated`] as this one leaves it.
     fn serve_at_once(&self, _call: Call<'_>, _reply: &mut Reply) -> Option<Answer> {
         None
     }

@@ -29,6 +29,8 @@ struct ConnectionRecord {
     memory: Rc<MemoryAccount>,
     usage: Usage,
     ended: Cell<bool>,
+    /// Calls with a wrong verifier since the last one with a good one.
+    unsigned: Cell<u32>,
     reverse: OnceCell<Box<dyn ReversePath>>,
     associations: RefCell<ArrayVec<[u8; 16], ASSOCIATIONS>>,
     end_notices: RefCell<Vec<EndNotice>>,
@@ -36,6 +38,9 @@ struct ConnectionRecord {
 
 /// Most things that a connection is remembered to be associated with.
 const ASSOCIATIONS: usize = 16;
+
+/// Calls with wrong verifiers, one after the other, that end a connection.
+const UNSIGNED_MAX: u32 = 100;
 
 /// What is done when a connection ends.
 type EndNotice = Box<dyn FnOnce()>;
@@ -54,6 +59,7 @@ impl ConnectionRef {
                 usage: flow.usage(&share),
                 share,
                 ended: Cell::new(false),
+                unsigned: Cell::new(0),
                 reverse: OnceCell::new(),
                 associations: RefCell::default(),
                 end_notices: RefCell::default(),
@@ -122,6 +128,17 @@ impl ConnectionRef {
         for notice in self.record.end_notices.take() {
             notice();
         }
+    }
+
+    /// A call had a verifier that was good, or wrong. False if so many were wrong that no more calls
+    /// are to be taken.
+    pub(super) fn verified(&self, is_good: bool) -> bool {
+        let wrong = match is_good {
+            true => 0,
+            false => self.record.unsigned.get() + 1,
+        };
+        self.record.unsigned.set(wrong);
+        wrong < UNSIGNED_MAX
     }
 
     /// Has something done when it ends; at once if it has.

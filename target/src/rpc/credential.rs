@@ -19,7 +19,7 @@ pub(crate) fn caller(credential: Credential<'_>) -> Result<Option<Caller>, AuthS
         Credential::Sys(auth) => Ok(Some(Caller {
             uid: auth.uid,
             gid: auth.gid,
-            groups: auth.gids,
+            groups: auth.gids.into(),
         })),
         // No short hands are given out, so this one is of another server or another time.
         Credential::Other(auth) if auth.flavor == AUTH_SHORT => Err(AuthStatus::RejectedCredential),

@@ -10,8 +10,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
+use millrace_mempool::Class;
 use millrace_store::Caller;
-use millrace_wire::rpc::{Accepted, CallError, CallWords, answer_to};
+use millrace_wire::rpc::{
+    Accepted, AuthStatus, CallError, CallWords, GssService, RPCSEC_GSS, answer_to,
+    has_protected_body,
+};
 use millrace_wire::xdr::Decoder;
 
 use super::admission::{AdmissionControl, CallSubject};
@@ -19,9 +23,12 @@ use super::call::{Account, Answer, Bulk, Call, NoBulk, Reply, Serve, TurnEnd};
 use super::counters::{CallKind, ProgramsCounters, Size};
 use super::credential::{caller, denied_to};
 use super::encode::{executed, refusal, repeat};
+use super::gss::{GssAuthenticator, GssCall, GssCreation, GssVerdict};
 use super::program::{
     Lookup, ProcedureInfo, ProgramAnswer, ProgramCall, Programs, Unserved, called,
 };
+use super::protection::{keep_room, seal_header};
+use crate::access::CallIdentity;
 use crate::flow::Flow;
 use crate::latency::LatencyBatch;
 use crate::replay::{ReplayCache, Writer};
@@ -42,6 +49,8 @@ impl<P> Clone for Dispatcher<P> {
 struct Inner<P> {
     programs: P,
     control: AdmissionControl,
+    /// What authenticates calls under RPCSEC_GSS, if that is served.
+    gss: OnceCell<GssAuthenticator>,
     counters: Arc<ProgramsCounters>,
     answered: LatencyBatch<CallKind>,
 }
@@ -60,6 +69,7 @@ impl<P: Programs> Dispatcher<P> {
                     journal: OnceCell::new(),
                     flow: OnceCell::new(),
                 },
+                gss: OnceCell::new(),
                 counters: Arc::new(ProgramsCounters::new(infos)),
                 answered: LatencyBatch::default(),
             }),
@@ -81,6 +91,13 @@ impl<P: Programs> Dispatcher<P> {
         self
     }
 
+    /// Serves calls under RPCSEC_GSS too. The first one given counts.
+    #[must_use]
+    pub fn with_gss(self, gss: GssAuthenticator) -> Self {
+        let _ = self.inner.gss.set(gss);
+        self
+    }
+
     /// The programs themselves.
     #[must_use]
     pub fn programs(&self) -> &P {
@@ -94,12 +111,13 @@ impl<P: Programs> Dispatcher<P> {
     }
 
     /// Reads a call's header: the procedure that it is for and who calls it, or the answer to a
-    /// call that gets to none.
+    /// call that gets to none. Who calls is judged before what is called.
     #[inline]
     fn accept(
         &self,
+        call: &Call<'_>,
         input: &mut Decoder<'_>,
-        who: &mut Option<Caller>,
+        who: &mut Sender,
         reply: &mut Reply,
     ) -> Result<AcceptedCall, Answer> {
         let counters = &*self.inner.counters;
@@ -117,21 +135,28 @@ impl<P: Programs> Dispatcher<P> {
                 });
             }
         };
-        let (xid, call) = (header.xid, header.called);
-        let refused = match self.inner.programs.find(call.0, call.1) {
-            Lookup::Found(index, info) => match info.procedure(call) {
-                Some(procedure) => match caller(header.credential.into()) {
-                    Ok(caller) => {
-                        *who = caller;
-                        return Ok(AcceptedCall {
-                            xid,
-                            index,
-                            called: call,
-                            procedure,
-                        });
-                    }
-                    Err(denied) => (denied_to(xid, denied), &counters.auth_errors),
-                },
+        let (xid, called) = (header.xid, header.called);
+        if header.credential.flavor == RPCSEC_GSS {
+            self.accept_gss(call, &header, who, reply)?;
+        } else {
+            match caller(header.credential.into()) {
+                Ok(caller) => who.caller = caller,
+                Err(denied) => {
+                    counters.auth_errors.add(1);
+                    return Err(refusal(reply, &denied_to(xid, denied)));
+                }
+            }
+        }
+        let refused = match self.inner.programs.find(called.0, called.1) {
+            Lookup::Found(index, info) => match info.procedure(called) {
+                Some(procedure) => {
+                    return Ok(AcceptedCall {
+                        xid,
+                        index,
+                        called,
+                        procedure,
+                    });
+                }
                 None => (
                     answer_to(xid, Accepted::ProcedureUnavailable),
                     &counters.procedure_unavailable,
@@ -151,11 +176,45 @@ impl<P: Programs> Dispatcher<P> {
         Err(refusal(reply, &refused.0))
     }
 
+    /// Judges who sends a call under RPCSEC_GSS.
+    #[inline(never)]
+    fn accept_gss(
+        &self,
+        call: &Call<'_>,
+        header: &CallWords<'_>,
+        who: &mut Sender,
+        reply: &mut Reply,
+    ) -> Result<(), Answer> {
+        let verdict = match self.inner.gss.get() {
+            Some(gss) => gss.judge(call, header),
+            None => GssVerdict::Denied(AuthStatus::RejectedCredential),
+        };
+        match verdict {
+            GssVerdict::Call(verified) => {
+                reply.is_authenticated = true;
+                keep_room(&verified, reply);
+                who.caller = verified.caller();
+                who.gss = GssRole::Call(verified);
+                Ok(())
+            }
+            GssVerdict::Creation(creation) => {
+                who.gss = GssRole::Creation(creation);
+                Ok(())
+            }
+            GssVerdict::Denied(status) => {
+                self.inner.counters.auth_errors.add(1);
+                Err(refusal(reply, &denied_to(header.xid, status)))
+            }
+            GssVerdict::Dropped => Err(Answer::Silent),
+            GssVerdict::Disconnect => Err(Answer::Disconnect),
+        }
+    }
+
     /// A call as its program sees it.
     fn program_call<'c, B: Bulk>(
         &'c self,
         accepted: &AcceptedCall,
-        credential: Option<&'c Caller>,
+        identity: CallIdentity<'c>,
         call: &Call<'c>,
         input: Decoder<'c>,
         bulk: &'c mut B,
@@ -168,7 +227,7 @@ impl<P: Programs> Dispatcher<P> {
             version,
             number,
             procedure: accepted.procedure,
-            credential,
+            identity,
             message: call.message,
             bulk,
             taken: call.bulk,
@@ -185,13 +244,13 @@ impl<P: Programs> Dispatcher<P> {
     async fn run<B: Bulk>(
         &self,
         accepted: &AcceptedCall,
-        credential: Option<&Caller>,
+        identity: CallIdentity<'_>,
         call: &Call<'_>,
         input: Decoder<'_>,
         bulk: &mut B,
         reply: &mut Reply,
     ) -> Answer {
-        let mut program_call = self.program_call(accepted, credential, call, input, bulk);
+        let mut program_call = self.program_call(accepted, identity, call, input, bulk);
         let served = self
             .inner
             .programs
@@ -240,13 +299,13 @@ impl<P: Programs> Dispatcher<P> {
     fn run_at_once(
         &self,
         accepted: &AcceptedCall,
-        credential: Option<&Caller>,
+        identity: CallIdentity<'_>,
         call: &Call<'_>,
         input: Decoder<'_>,
         reply: &mut Reply,
     ) -> Option<Answer> {
         let bulk = &mut NoBulk;
-        let mut program_call = self.program_call(accepted, credential, call, input, bulk);
+        let mut program_call = self.program_call(accepted, identity, call, input, bulk);
         if !accepted.procedure.immediate || !program_call.is_admitted_at_once() {
             return None;
         }
@@ -254,6 +313,70 @@ impl<P: Programs> Dispatcher<P> {
         let done = programs.serve_at_once(accepted.index, &mut program_call, reply)?;
         self.count(accepted, &done, reply.account, call.arrived);
         Some(done.answer)
+    }
+
+    /// Has a call under RPCSEC_GSS served: takes its body out of its protection, and protects the
+    /// reply.
+    async fn run_under_gss<B: Bulk>(
+        &self,
+        accepted: &AcceptedCall,
+        who: &Sender,
+        call: &Call<'_>,
+        input: Decoder<'_>,
+        bulk: &mut B,
+        reply: &mut Reply,
+    ) -> Answer {
+        let Some(authenticator) = self.inner.gss.get() else {
+            return Answer::Broken;
+        };
+        let xid = accepted.xid;
+        let gss = match &who.gss {
+            GssRole::Call(gss) => gss,
+            GssRole::None => return Answer::Broken,
+            GssRole::Creation(creation) => {
+                let created = authenticator.create(*creation, call, input, xid, reply);
+                return match created.await {
+                    Some(answer) => answer,
+                    None => self.refuse(Unserved::Garbage, xid, reply),
+                };
+            }
+        };
+        let answer = match gss.body_service() {
+            GssService::None => {
+                self.run(accepted, who.identity(), call, input, bulk, reply)
+                    .await
+            }
+            GssService::Integrity | GssService::Privacy => {
+                let is_whole = call.bulk.is_empty();
+                let opened = authenticator.open(gss, input, reply.pool()).await;
+                match opened {
+                    Ok(opened) if is_whole => {
+                        let within = Call {
+                            message: opened.bytes(),
+                            ..*call
+                        };
+                        let (identity, input) = (who.identity(), opened.arguments());
+                        self.run(accepted, identity, &within, input, bulk, reply)
+                            .await
+                    }
+                    _ => {
+                        authenticator.counters().damaged_bodies.add(1);
+                        self.refuse(Unserved::Garbage, xid, reply)
+                    }
+                }
+            }
+        };
+        authenticator.end(gss);
+        authenticator.seal(gss, reply, answer).await
+    }
+
+    /// Adds the verifier to the answer of a call that gets to no procedure, if it has one.
+    #[inline]
+    fn seal_refusal(&self, who: &Sender, reply: &mut Reply, answer: Answer) -> Answer {
+        match &who.gss {
+            GssRole::Call(gss) => seal_header(gss, reply, answer),
+            GssRole::None | GssRole::Creation(_) => answer,
+        }
     }
 
     /// Counts what a call came to.
@@ -305,34 +428,51 @@ impl<P: Programs> Dispatcher<P> {
 impl<P: Programs> Serve for Dispatcher<P> {
     async fn serve<B: Bulk>(&self, call: Call<'_>, bulk: &mut B, reply: &mut Reply) -> Answer {
         let mut input = Decoder::with_taken(call.message, call.bulk).padded(call.padding);
-        let mut caller = None;
-        let accepted = self.accept(&mut input, &mut caller, reply);
+        let mut who = Sender::default();
+        let accepted = self.accept(&call, &mut input, &mut who, reply);
         reply.is_call_valid = accepted.is_ok();
         let answer = match accepted {
-            Ok(accepted) => {
-                let credential = caller.as_ref();
-                self.run(&accepted, credential, &call, input, bulk, reply)
+            Ok(accepted) if matches!(who.gss, GssRole::None) => {
+                let identity = who.identity();
+                self.run(&accepted, identity, &call, input, bulk, reply)
                     .await
             }
-            Err(answer) => answer,
+            Ok(accepted) => {
+                self.run_under_gss(&accepted, &who, &call, input, bulk, reply)
+                    .await
+            }
+            Err(answer) => self.seal_refusal(&who, reply, answer),
         };
         self.ended(answer, reply)
     }
 
     fn serve_at_once(&self, call: Call<'_>, reply: &mut Reply) -> Option<Answer> {
         let mut input = Decoder::new(call.message);
-        let mut caller = None;
-        let accepted = self.accept(&mut input, &mut caller, reply);
+        let mut who = Sender::default();
+        let accepted = self.accept(&call, &mut input, &mut who, reply);
         reply.is_call_valid = accepted.is_ok();
-        let answer = match accepted {
-            Ok(accepted) => self.run_at_once(&accepted, caller.as_ref(), &call, input, reply)?,
-            Err(answer) => answer,
+        let answer = match (accepted, &who.gss) {
+            (Ok(accepted), GssRole::None) => {
+                self.run_at_once(&accepted, who.identity(), &call, input, reply)?
+            }
+            (Ok(accepted), GssRole::Call(gss)) => {
+                if gss.destroys || gss.service != GssService::None {
+                    return None;
+                }
+                let answer = self.run_at_once(&accepted, who.identity(), &call, input, reply)?;
+                seal_header(gss, reply, answer)
+            }
+            (Ok(_), GssRole::Creation(_)) => return None,
+            (Err(answer), _) => self.seal_refusal(&who, reply, answer),
         };
         Some(self.ended(answer, reply))
     }
 
     fn procedure(&self, message: &[u8]) -> Option<&'static ProcedureInfo> {
         let called = called(message)?;
+        if has_protected_body(message) {
+            return Some(&PROTECTED);
+        }
         match self.inner.programs.find(called.0, called.1) {
             Lookup::Found(_, info) => info.procedure(called),
             _ => None,
@@ -347,6 +487,44 @@ impl<P: Programs> Serve for Dispatcher<P> {
         let counters = &*self.inner.counters;
         let observe = |kind: &CallKind, took, calls| counters.observe(*kind, took, calls);
         self.inner.answered.settle(end, observe);
+    }
+}
+
+/// The description of a call whose body only its service can take apart (RFC 8166 section 8.2.2.3):
+/// nothing of it may be in chunks, and it is put together as a whole.
+static PROTECTED: ProcedureInfo = ProcedureInfo::plain("protected").with_whole(Class::Large.size());
+
+/// Who sends a call.
+#[derive(Default)]
+struct Sender {
+    caller: Option<Caller>,
+    gss: GssRole,
+}
+
+/// What RPCSEC_GSS has to do with a call.
+#[derive(Default)]
+enum GssRole {
+    /// Nothing.
+    #[default]
+    None,
+    /// It is under a context.
+    Call(GssCall),
+    /// It creates one.
+    Creation(GssCreation),
+}
+
+impl Sender {
+    #[inline]
+    fn identity(&self) -> CallIdentity<'_> {
+        let caller = self.caller.as_ref();
+        match &self.gss {
+            GssRole::Call(gss) => CallIdentity {
+                security: gss.service.into(),
+                caller,
+                principal: gss.context.identity().principal.as_bytes(),
+            },
+            GssRole::None | GssRole::Creation(_) => caller.into(),
+        }
     }
 }
 

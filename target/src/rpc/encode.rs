@@ -102,7 +102,7 @@ pub(super) fn executed(answer: Answer) -> bool {
     match answer {
         Answer::Send => true,
         Answer::TooLarge(shortage) => shortage.processed,
-        Answer::Silent | Answer::Broken => false,
+        Answer::Silent | Answer::Broken | Answer::Disconnect => false,
     }
 }
 

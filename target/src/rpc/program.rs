@@ -22,7 +22,6 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use millrace_mempool::{Class, Slice};
-use millrace_store::Caller;
 use millrace_wire::rpc::{Accepted, ReplyHeader, answer_to};
 use millrace_wire::xdr::{Decode, Decoder, Encode, Error, Result as XdrResult};
 
@@ -30,6 +29,7 @@ use super::admission::{Admission, AdmissionControl, CallSubject, JournalGuard};
 use super::call::{Answer, Broken, Bulk, BulkArgument, NoBulk, Reply};
 use super::connection::ConnectionRef;
 use super::encode::encode;
+use crate::access::CallIdentity;
 use crate::replay::{CallKey, InterruptedCall};
 
 /// Where the words end that stand at fixed places in a call: no data of any item can be before.
@@ -183,7 +183,7 @@ pub struct ProgramAnswer {
     pub answer: Answer,
     /// Whether its status was success.
     pub success: bool,
-    /// Whether an export did not admit the client, or not with this flavor.
+    /// Whether an export did not admit the client, or not with this security.
     pub turned_away: bool,
 }
 
@@ -242,9 +242,10 @@ pub struct ProgramCall<'c, B> {
     pub number: u32,
     /// The table's entry for the procedure.
     pub procedure: &'static ProcedureInfo,
-    /// Who the caller says it is; `None` without credentials.
-    pub credential: Option<&'c Caller>,
-    /// The whole message, from the XID on.
+    /// Who calls.
+    pub identity: CallIdentity<'c>,
+    /// The whole message, from the XID on; of a call whose arguments are protected, what its body
+    /// holds.
     pub message: &'c [u8],
     /// Its data in chunks.
     pub bulk: &'c mut B,
@@ -326,7 +327,7 @@ impl<'c, B: Bulk> ProgramCall<'c, B> {
     fn key(&self, xid: u32, arguments: &[u8]) -> CallKey {
         let call = (self.program, self.version, self.number);
         let (replay, arguments) = (&self.control.replay, [arguments, &[]]);
-        replay.key(self.client(), xid, call, self.credential, arguments)
+        replay.key(self.client(), xid, call, &self.identity, arguments)
     }
 
     /// Admits a change of names that others than the cache keep from being executed twice, but not

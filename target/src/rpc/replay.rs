@@ -32,8 +32,9 @@ use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
 use millrace_primitives::{CoreBlock, Counter, Gauge};
-use millrace_store::Caller;
 use siphasher::sip::SipHasher24;
+
+use crate::access::CallIdentity;
 
 mod journal;
 mod layout;
@@ -355,19 +356,25 @@ impl ReplayCache {
 
     /// The key of a call; `arguments` are the bytes behind its RPC header, and the data from
     /// chunks. The key covers all of a credential that decides the permissions of the call, but not
-    /// its stamp and machine name: a client may choose new ones when it sends the call again.
+    /// its stamp and machine name: a client may choose new ones when it sends the call again. A
+    /// principal may repeat a call under a new context, with another service.
     #[must_use]
     pub fn key(
         &self,
         address: IpAddr,
         xid: u32,
         program: (u32, u32, u32),
-        credential: Option<&Caller>,
+        identity: &CallIdentity<'_>,
         arguments: [&[u8]; 2],
     ) -> CallKey {
         let mut checksum = self.inner.checksums;
         // Each part begins with its length, so that no bytes pass for those of another part.
-        match credential {
+        match identity.caller {
+            _ if !identity.principal.is_empty() => {
+                checksum.write_u32(u32::MAX);
+                checksum.write_usize(identity.principal.len());
+                checksum.write(identity.principal);
+            }
             Some(caller) => {
                 checksum.write_u32(1 + caller.groups.len() as u32);
                 checksum.write_u32(caller.uid);

@@ -18,6 +18,7 @@ use super::client_state::{HomePost, SharedClientState};
 use super::control::{ReactorParts, ServiceControl};
 use super::devices::{self, OpenedDevices};
 use super::folders::ReactorStores;
+use super::gss::{self, SharedGss, ShownContexts};
 use super::hardening::{ThreadKind, confine_thread};
 use super::lock::StateLock;
 use super::plan::ProviderCounters;
@@ -33,6 +34,7 @@ use crate::handle::HandleKey;
 use crate::mount3::MountTable;
 use crate::rdma::{self, ExposureBudget, FabricId, FabricSlot, ResponderShared};
 use crate::replay::{self, ReplayCache, ReplayLimits};
+use crate::rpc::GssAuthenticator;
 use crate::rpcbind::{Offers, Registration, Rendezvous, RpcbindServer};
 use crate::tcp::{TcpConfig, TcpServer};
 
@@ -50,6 +52,9 @@ pub enum StartError {
     /// There is not enough memory.
     #[error("{}: {}", .0.path, .0.message)]
     Memory(ConfigProblem),
+    /// The library of Kerberos or the keytab cannot be used.
+    #[error("{}: {}", .0.path, .0.message)]
+    Gss(ConfigProblem),
     /// The interrupt of [`StartProgress`] was set.
     #[error("the start was interrupted")]
     Interrupted,
@@ -83,7 +88,9 @@ impl StartError {
     pub fn problem(&self) -> Option<ConfigProblem> {
         let root = KeyPath::root();
         let path = match self {
-            Self::Store(problem) | Self::Memory(problem) => return Some(problem.clone()),
+            Self::Store(problem) | Self::Memory(problem) | Self::Gss(problem) => {
+                return Some(problem.clone());
+            }
             Self::Exports(_) => root.key("exports"),
             Self::State(_) => root.key("state_directory"),
             Self::Core(_) | Self::NoCore => root.key("reactors").key("cores"),
@@ -169,6 +176,8 @@ struct WorkerPlan {
     devices: OpenedDevices,
     /// The state of clients, if NFS version 4 is served.
     client_state: Option<SharedClientState>,
+    /// Kerberos, if it is served.
+    gss: Option<SharedGss>,
     /// The port mapper's answers over RDMA, once known.
     offers: Option<Arc<OnceLock<Offers>>>,
     /// The number of reactors, and the index of this one.
@@ -202,6 +211,9 @@ pub fn start(config: Arc<Config>, progress: &StartProgress) -> Result<Service, S
     let devices = OpenedDevices::default();
     let opened = devices.open_for(&config, &registry);
     opened.map_err(StartError::Devices)?;
+    progress.enter("reading the keytab")?;
+    let gss = config.gss.as_ref().map(gss::start).transpose();
+    let gss = gss.map_err(StartError::Gss)?;
     progress.enter("reading the state directory")?;
     let directory = config.state_directory.as_deref();
     let lock = directory.map(StateLock::take).transpose();
@@ -223,6 +235,7 @@ pub fn start(config: Arc<Config>, progress: &StartProgress) -> Result<Service, S
         exposures: Arc::default(),
         devices,
         client_state,
+        gss,
         offers: (config.rpc.rpcbind == config::Rpcbind::Embedded).then(Arc::default),
         reactors: cores.len(),
         index: 0,
@@ -309,6 +322,7 @@ pub fn start(config: Arc<Config>, progress: &StartProgress) -> Result<Service, S
         plan.replay,
         plan.registry,
         plan.devices,
+        plan.gss.map(|gss| ShownContexts(gss.contexts)),
         watchdog,
     );
     Ok(Service {
@@ -459,6 +473,10 @@ fn shared(plan: &WorkerPlan, context: &Context) -> Result<BuiltShared, BuildErro
     drop(journals);
     let programs = match journal {
         Some(journal) => programs.with_journal(journal),
+        None => programs,
+    };
+    let programs = match &plan.gss {
+        Some(gss) => programs.with_gss(GssAuthenticator::new(&gss.contexts, gss.limits)),
         None => programs,
     };
     let programs = match &plan.offers {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, Sender};
 use millrace_admin::config::{Config, ConfigProblem, KeyPath, live_part};
 use millrace_admin::control::{
-    Applied, ApplyError, CaptureStream, Control, ControlError, Nfs4Control,
+    Applied, ApplyError, CaptureStream, Control, ControlError, GssControl, Nfs4Control,
 };
 use millrace_admin::status::{
     Ban, CaptureBounds, ClientStatus, ConnectionStatus, DrainOrder, DrainStatus, ExportStatus,
@@ -22,6 +22,7 @@ use millrace_store::posix::volume::Volume;
 
 use super::change::{Changing, InForce, LogFilter, LogHook, Reaper, listener_status};
 use super::devices::{self, OpenedDevices};
+use super::gss::ShownContexts;
 use super::memory;
 use super::metrics::client_state::StateGauges;
 use super::metrics::clients::ClientSeries;
@@ -85,6 +86,8 @@ pub struct ServiceControl {
     reports: Latest<Vec<ReactorReport>>,
     pub(super) registry: Registry,
     pub(super) devices: OpenedDevices,
+    /// The contexts of Kerberos, if it is served.
+    pub(super) gss: Option<ShownContexts>,
     pub(super) reaper: Reaper,
     pub(super) spaces: Spaces,
     pub(super) log: LogFilter,
@@ -105,6 +108,7 @@ impl ServiceControl {
         replay: ReplayCache,
         registry: Registry,
         devices: OpenedDevices,
+        gss: Option<ShownContexts>,
         watchdog: Watchdog,
     ) -> Self {
         Self {
@@ -120,6 +124,7 @@ impl ServiceControl {
             reports: Latest::default(),
             registry,
             devices,
+            gss,
             reaper: Reaper::default(),
             spaces: Spaces::default(),
             log: LogFilter::default(),
@@ -259,6 +264,9 @@ impl Control for ServiceControl {
     }
 
     fn apply(&self, next: Arc<Config>) -> Result<Applied, ApplyError> {
+        if let Some(contexts) = &self.gss {
+            contexts.0.reload();
+        }
         self.change(&next)
     }
 
@@ -335,6 +343,10 @@ impl Control for ServiceControl {
     fn nfs4(&self) -> Option<&dyn Nfs4Control> {
         let is_served = self.parts.iter().any(|one| one.client_state.is_some());
         is_served.then_some(self)
+    }
+
+    fn gss(&self) -> Option<&dyn GssControl> {
+        self.gss.as_ref().map(|shown| shown as &dyn GssControl)
     }
 
     fn connections(&self) -> Result<Vec<ConnectionStatus>, ControlError> {

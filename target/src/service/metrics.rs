@@ -3,6 +3,7 @@
 pub mod client_state;
 pub mod clients;
 mod folders;
+mod gss;
 mod programs;
 mod transports;
 #[cfg(feature = "verbs")]
@@ -74,6 +75,9 @@ impl MetricsSource for ServiceControl {
         #[cfg(feature = "verbs")]
         if let Some(devices) = self.devices.get() {
             verbs::of_devices(out, devices);
+        }
+        if let Some(contexts) = &self.gss {
+            gss::gss(out, &contexts.0);
         }
         self.exports(out);
         replay(out, &self.replay);

@@ -9,6 +9,7 @@ mod client_state;
 mod control;
 pub mod devices;
 pub mod folders;
+mod gss;
 pub mod hardening;
 mod host_locks;
 mod lock;

@@ -16,7 +16,8 @@ use millrace_store::posix::identity::privileged;
 use millrace_wire::rpcrdma::{Version, Versions};
 use millrace_wire::{nfs3, nfs4};
 
-use crate::exports::{ExportId, Flavor, Rules, Squash};
+use crate::access::Security;
+use crate::exports::{ExportId, Rules, Squash};
 use crate::flow::rate::Rates;
 use crate::flow::{ClientLimit, policy};
 use crate::nfs3::TRANSFER_MAX;
@@ -124,11 +125,15 @@ pub fn rules(export: &config::Export) -> Rules {
         path: export.path.clone(),
         clients: networks(&export.clients),
         read_only: export.access == config::Access::Ro,
-        flavor: match export.flavor {
-            config::ExportFlavor::None => Flavor::None,
-            config::ExportFlavor::Sys => Flavor::Sys,
-            config::ExportFlavor::Gss => Flavor::Gss,
-        },
+        security: (export.security.iter())
+            .map(|security| match security {
+                config::ExportSecurity::None => Security::None,
+                config::ExportSecurity::Sys => Security::Sys,
+                config::ExportSecurity::Krb5 => Security::Krb5,
+                config::ExportSecurity::Krb5i => Security::Krb5i,
+                config::ExportSecurity::Krb5p => Security::Krb5p,
+            })
+            .collect(),
         squash: match export.squash {
             config::Squash::None => Squash::None,
             config::Squash::Root => Squash::Root,

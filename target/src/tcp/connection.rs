@@ -41,6 +41,8 @@ pub(super) enum Ended {
     Record(#[from] RecordError),
     #[error("the socket failed: {0}")]
     Socket(#[from] std::io::Error),
+    #[error("one call after the other had a wrong verifier")]
+    Unsigned,
     #[error("idle for too long")]
     Idle,
     #[error("a record did not arrive in time")]

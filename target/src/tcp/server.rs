@@ -546,6 +546,7 @@ impl<S: Serve> TcpServer<S> {
             },
             Answer::Silent => connection.in_flight -= 1,
             Answer::TooLarge(_) | Answer::Broken => return self.end(id, &Ended::Unanswerable),
+            Answer::Disconnect => return self.end(id, &Ended::Unsigned),
         }
         if !std::mem::replace(is_answered, true) {
             self.answered_now.push(id);
@@ -613,6 +614,7 @@ impl<S: Serve> TcpServer<S> {
                         id,
                         arrived: now,
                         record: records.hold(record, &identity),
+                        is_authenticated: false,
                     };
                     calls.start(call, |call| serve_at_once(shared, call));
                     counters.records.add(1);

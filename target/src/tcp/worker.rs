@@ -25,6 +25,8 @@ pub(super) struct TcpCall {
     pub id: ConnectionId,
     pub arrived: Instant,
     pub record: HeldRecord,
+    /// Its sender was verified by an attempt to serve it at once.
+    pub is_authenticated: bool,
 }
 
 impl ScheduledCall for TcpCall {
@@ -116,7 +118,10 @@ async fn serve<S: Serve>(shared: &TcpShared<S>, request: &TcpCall) -> ServedCall
 }
 
 /// Serves a call, or returns it, without effect, if it may have to wait for something.
-pub(super) fn serve_at_once<S: Serve>(shared: &TcpShared<S>, request: TcpCall) -> Option<TcpCall> {
+pub(super) fn serve_at_once<S: Serve>(
+    shared: &TcpShared<S>,
+    mut request: TcpCall,
+) -> Option<TcpCall> {
     if !shared.service.is_immediate(request.call().message) {
         return Some(request);
     }
@@ -127,8 +132,10 @@ pub(super) fn serve_at_once<S: Serve>(shared: &TcpShared<S>, request: TcpCall) -
     };
     let mut reply = shared.reply(buffer);
     let Some(answer) = shared.service.serve_at_once(request.call(), &mut reply) else {
+        let is_authenticated = reply.is_authenticated();
         shared.keep_slices(reply.into_parts().slices);
         drop(charging);
+        request.is_authenticated = is_authenticated;
         return Some(request);
     };
     let served = request.served(answer, Some(reply));
@@ -144,6 +151,7 @@ impl TcpCall {
             message: &self.record.bytes,
             bulk: &[],
             padding: Padding::default(),
+            is_authenticated: self.is_authenticated,
         }
     }
 

@@ -19,11 +19,13 @@ mod parts;
 
 mod access_list;
 pub mod any;
+mod caller_groups;
 pub mod memory;
 pub mod posix;
 pub mod types;
 
 pub use access_list::*;
+pub use caller_groups::CallerGroups;
 pub use memory::Immediate;
 pub use parts::*;
 pub use types::*;

@@ -3,6 +3,8 @@
 use std::net::IpAddr;
 use std::time::SystemTime;
 
+use crate::CallerGroups;
+
 /// An object of a store, as the store finds it again: opaque to everybody else. It tells a dead
 /// object from a new one in its place.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -107,8 +109,8 @@ pub struct Caller {
     pub uid: u32,
     /// Primary group.
     pub gid: u32,
-    /// Other groups, at most 16 (RFC 5531 appendix A).
-    pub groups: arrayvec::ArrayVec<u32, 16>,
+    /// Other groups.
+    pub groups: CallerGroups,
 }
 
 impl Caller {
@@ -116,7 +118,7 @@ impl Caller {
     pub const SUPERUSER: Self = Self {
         uid: 0,
         gid: 0,
-        groups: arrayvec::ArrayVec::new_const(),
+        groups: CallerGroups::NONE,
     };
 
     /// Whether the caller is in a group.

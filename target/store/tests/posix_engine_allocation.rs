@@ -48,12 +48,11 @@ thread_local! {
 const USERS: u32 = 40;
 
 fn caller(number: u32) -> Caller {
-    let mut groups = arrayvec::ArrayVec::new();
-    groups.extend((0..16).map(|group| 1000 + number % USERS + group));
+    let groups = (0..16).map(|group| 1000 + number % USERS + group);
     Caller {
         uid: 1000 + number % USERS,
         gid: 100,
-        groups,
+        groups: groups.collect(),
     }
 }
 

@@ -310,7 +310,7 @@ fn groups_are_the_clients_or_the_servers_word() {
         }
         let primary = millrace_store::Caller {
             gid: 50,
-            groups: arrayvec::ArrayVec::new(),
+            groups: millrace_store::CallerGroups::NONE,
             ..member.clone()
         };
         assert!(groups_of(&world, file, &primary));

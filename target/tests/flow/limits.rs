@@ -463,6 +463,7 @@ fn callers_over_tcp_have_the_same_limits() {
         message: &message,
         bulk: &[],
         padding: Padding::default(),
+        is_authenticated: false,
     };
     let mut context = Context::from_waker(Waker::noop());
     let mut serve = |time: Instant| {

@@ -544,6 +544,7 @@ fn call_v3(world: &CallbackWorld, procedure: Procedure, arguments: &impl Encode)
         message: &message::nfs(1, procedure, arguments),
         bulk: &[],
         padding: Padding::default(),
+        is_authenticated: false,
     };
     let answer = ready(programs.serve(call, &mut Chunks::default(), &mut reply));
     assert_eq!(answer, Answer::Send);

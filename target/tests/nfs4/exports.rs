@@ -1,6 +1,7 @@
 //! One name space over all exports.
 
-use millrace::exports::{Exports, Flavor, Rules};
+use millrace::access::Security;
+use millrace::exports::{Exports, Rules};
 use millrace_wire::nfs4::{
     AttributeNumber as Number, Bitmap, OpenClaim, OpenOperation, Operation, OperationResults,
     OperationStatus as Status, SecinfoStyle, SecurityFlavor, StateOwner, share,
@@ -131,15 +132,15 @@ fn v4_name_01_to_04_names_are_checked() {
 }
 
 #[test]
-fn v4_fs_08_to_11_flavors_are_told() {
+fn v4_fs_08_to_11_gss_sec_06_flavors_are_told() {
     let bench = Bench4::with([
         rules("/any"),
         Rules {
-            flavor: Flavor::Sys,
+            security: [Security::Sys].into(),
             ..rules("/sys")
         },
         Rules {
-            flavor: Flavor::Gss,
+            security: [Security::Krb5p, Security::Krb5, Security::Sys].into(),
             ..rules("/gss")
         },
     ]);
@@ -153,19 +154,25 @@ fn v4_fs_08_to_11_flavors_are_told() {
         };
         let flavors = flavors.iter().map(|flavor| match flavor {
             SecurityFlavor::Flavor(flavor) => flavor,
-            SecurityFlavor::Gss(_) => 6,
+            SecurityFlavor::Gss(gss) => {
+                assert_eq!(gss.mechanism, b"\x2a\x86\x48\x86\xf7\x12\x01\x02\x02");
+                assert_eq!(gss.quality, 0);
+                390_002 + gss.service.number()
+            }
         });
         flavors.collect()
     };
-    for (name, flavors) in [(&b"any"[..], &[1, 0][..]), (b"sys", &[1]), (b"gss", &[])] {
+    let gss = &[390_005, 390_003, 1][..];
+    for (name, flavors) in [(&b"any"[..], &[1, 0][..]), (b"sys", &[1]), (b"gss", gss)] {
         assert_eq!(told(&[root, Operation::Secinfo(name)]), flavors);
     }
     let current = Operation::SecinfoNoName(SecinfoStyle::Current);
     let parent = Operation::SecinfoNoName(SecinfoStyle::Parent);
-    assert_eq!(told(&[root, current]), [1, 0]);
+    // Above exports all that any of them takes.
+    assert_eq!(told(&[root, current]), [1, 0, 390_005, 390_003]);
     let export = bench.walk("/sys");
     assert_eq!(told(&[put(&export), current]), [1]);
-    assert_eq!(told(&[put(&export), parent]), [1, 0]);
+    assert_eq!(told(&[put(&export), parent]), [1, 0, 390_005, 390_003]);
     assert_eq!(bench.statuses(&[root, parent])[1], Status::NoEntry);
     // Both use the handle up.
     for operation in [current, Operation::Secinfo(b"any")] {

@@ -1,7 +1,8 @@
 //! CREATE, REMOVE, RENAME, LINK, READDIR, READLINK and SECINFO.
 
+use millrace::access::Security;
 use millrace::call::one_chunk;
-use millrace::exports::{Flavor, Rules};
+use millrace::exports::Rules;
 use millrace_store::{Namespace, Store};
 use millrace_wire::nfs3::Device;
 use millrace_wire::nfs4::{
@@ -161,7 +162,7 @@ fn v4_name_11_mount_points_are_listed_with_what_is_mounted() {
     let bench = Bench4::with([
         rules("/a/one"),
         Rules {
-            flavor: Flavor::Gss,
+            security: [Security::Krb5].into(),
             ..rules("/a/two")
         },
         Rules {

@@ -21,12 +21,14 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::task::{Context, Poll, Wake, Waker};
+use std::thread::Thread;
 use std::time::Instant;
 
+use millrace::access::Security;
 use millrace::call::{
     Answer, Broken, Bulk, BulkArgument, Call, Limits, NO_CHUNKS, Peer, Reply, Serve, TransportKind,
 };
-use millrace::exports::{Exports, Flavor, Rules, Squash};
+use millrace::exports::{Exports, Rules, Squash};
 use millrace::flow::Flow;
 use millrace::handle::HandleKey;
 use millrace::mount3::MountTable;
@@ -58,7 +60,7 @@ pub fn rules(path: &str) -> Rules {
             .map(|network| network.parse().expect("a network"))
             .to_vec(),
         read_only: false,
-        flavor: Flavor::None,
+        security: [Security::Sys, Security::None].into(),
         squash: Squash::None,
         anonymous_uid: 65534,
         anonymous_gid: 65534,
@@ -107,6 +109,26 @@ pub fn ready<T>(future: impl Future<Output = T>) -> T {
             Poll::Ready(value) => return value,
             Poll::Pending if woken.0.swap(false, SeqCst) => {}
             Poll::Pending => panic!("the future waits"),
+        }
+    }
+}
+
+/// A call's future that another thread wakes.
+pub fn block_on<T>(future: impl Future<Output = T>) -> T {
+    struct Unpark(Thread);
+
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let mut future = pin!(future);
+    loop {
+        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(value) => return value,
+            Poll::Pending => std::thread::park(),
         }
     }
 }
@@ -320,6 +342,7 @@ impl<S: Store> Bench<S> {
             message,
             bulk,
             padding,
+            is_authenticated: false,
         }
     }
 
@@ -334,6 +357,48 @@ impl<S: Store> Bench<S> {
             .poll(&mut Context::from_waker(Waker::noop()));
         assert!(polled.is_pending(), "the call waits");
         meanwhile()
+    }
+
+    /// Sends a message whose call gives up its turn; `meanwhile` is done then. Returns the reply.
+    pub fn send_and(&self, message: &[u8], meanwhile: impl FnOnce()) -> Vec<u8> {
+        let (mut reply, mut chunks) = (self.reply(), Chunks::default());
+        let connection = self.connection();
+        let call = self.call(&connection, message, &[], Padding::default());
+        let answer = {
+            let mut serving = pin!(self.service.serve(call, &mut chunks, &mut reply));
+            let polled = serving
+                .as_mut()
+                .poll(&mut Context::from_waker(Waker::noop()));
+            assert!(polled.is_pending(), "the call gives up its turn");
+            meanwhile();
+            ready(serving)
+        };
+        self.replied(answer, reply).gathered()
+    }
+
+    /// Sends a message whose call waits for another thread. Returns the reply.
+    pub fn send_until_done(&self, message: &[u8]) -> Vec<u8> {
+        let (mut reply, mut chunks) = (self.reply(), Chunks::default());
+        let connection = self.connection();
+        let call = self.call(&connection, message, &[], Padding::default());
+        let answer = block_on(self.service.serve(call, &mut chunks, &mut reply));
+        self.replied(answer, reply).gathered()
+    }
+
+    /// Sends a message that is tried at once first, without success. Returns the reply.
+    pub fn send_after_attempt(&self, message: &[u8]) -> Vec<u8> {
+        let (mut attempt, mut chunks) = (self.reply(), Chunks::default());
+        let connection = self.connection();
+        let call = self.call(&connection, message, &[], Padding::default());
+        let attempted = self.service.serve_at_once(call, &mut attempt);
+        assert_eq!(attempted, None);
+        let mut reply = self.reply();
+        let call = Call {
+            is_authenticated: attempt.is_authenticated(),
+            ..call
+        };
+        let answer = ready(self.service.serve(call, &mut chunks, &mut reply));
+        self.replied(answer, reply).gathered()
     }
 
     /// A call message with the next XID.

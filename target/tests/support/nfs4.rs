@@ -263,6 +263,7 @@ impl<H: StateSeam> Bench4<H> {
             message,
             bulk,
             padding: Padding::default(),
+            is_authenticated: false,
         };
         let answer = self.programs.serve(call, chunks, &mut reply).await;
         let parts = reply.into_parts();

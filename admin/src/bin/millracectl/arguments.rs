@@ -4,7 +4,7 @@ use clap::{Parser, Subcommand};
 
 use super::completion::Shell;
 use super::options::Options;
-use super::{clients, config, connections, drain, exports, listeners, log, nfs4, top};
+use super::{clients, config, connections, drain, exports, gss, listeners, log, nfs4, top};
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -83,6 +83,11 @@ pub enum Command {
     Nfs4 {
         #[command(subcommand)]
         command: Option<nfs4::Nfs4Command>,
+    },
+    /// Kerberos: contexts of users; end them.
+    Gss {
+        #[command(subcommand)]
+        command: Option<gss::GssCommand>,
     },
     /// Reactors (the pinned loops): load, longest turn.
     Reactors,

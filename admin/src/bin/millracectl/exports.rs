@@ -85,8 +85,11 @@ pub struct Add {
     /// Which users are mapped to the anonymous user.
     #[arg(long, value_parser = ["none", "root", "all"])]
     squash: Option<String>,
-    /// The weakest flavor of calls.
-    #[arg(long, value_parser = ["none", "sys", "gss"])]
+    /// How calls are secured, best first, such as krb5p,krb5i; may be repeated.
+    #[arg(long, value_delimiter = ',', value_parser = ["krb5p", "krb5i", "krb5", "sys", "none"])]
+    security: Vec<String>,
+    /// The weakest flavor of calls; --security has replaced it.
+    #[arg(long, hide = true, value_parser = ["none", "sys"], conflicts_with = "security")]
     flavor: Option<String>,
     /// The anonymous user.
     #[arg(long, value_name = "UID")]
@@ -232,6 +235,11 @@ fn entry(add: &Add) -> Value {
         &mut entry,
         "squash",
         add.squash.as_ref().map(|squash| json!(squash)),
+    );
+    put(
+        &mut entry,
+        "security",
+        (!add.security.is_empty()).then(|| json!(add.security)),
     );
     put(
         &mut entry,

@@ -11,6 +11,7 @@ mod context;
 mod drain;
 mod exports;
 mod failure;
+mod gss;
 mod listeners;
 mod log;
 mod nfs4;
@@ -57,6 +58,7 @@ fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         Command::Clients { command } => clients::run(&context, command.as_ref()),
         Command::Connections { command } => connections::run(&context, command.as_ref()),
         Command::Nfs4 { command } => nfs4::run(&context, command.as_ref()),
+        Command::Gss { command } => gss::run(&context, command.as_ref()),
         Command::Reactors => context.show("/api/v1/reactors", |list: ReactorList| {
             views::reactors(&list.reactors)
         }),

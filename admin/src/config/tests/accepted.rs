@@ -63,7 +63,7 @@ fn scratch() -> Export {
             size: ByteSize::gib(1),
         },
         clients: vec!["127.0.0.0/8".parse().unwrap(), "::1/128".parse().unwrap()],
-        flavor: ExportFlavor::None,
+        security: vec![ExportSecurity::Sys, ExportSecurity::None],
         access: Access::Rw,
         squash: Squash::None,
         anon_uid: 65534,
@@ -216,7 +216,7 @@ fn every_word_of_every_set_is_known() {
                  transfer_least: 64KiB, transfer_window: 10s }\n\
          exports:\n\
          - { path: /, store: { kind: memory, size: 1MiB }, access: ro, squash: all, anon_uid: 0 }\n\
-         - { path: /a/b, store: { kind: memory, size: 3000000 }, squash: root, flavor: gss }\n\
+         - { path: /a/b, store: { kind: memory, size: 3000000 }, squash: root, flavor: sys }\n\
          state_directory: /var/lib/millrace\n",
     );
     assert_eq!(config.reactors.cores, Cores::Auto);
@@ -236,8 +236,8 @@ fn every_word_of_every_set_is_known() {
     assert_eq!(config.rpcrdma.same_xid, SameXid::Lenient);
     assert_eq!(config.flow.on_window_end, WindowEnd::Close);
     assert_eq!(config.exports[0].clients, scratch().clients);
-    assert_eq!(config.exports[0].flavor, ExportFlavor::None);
-    assert_eq!(config.exports[1].flavor, ExportFlavor::Gss);
+    assert_eq!(config.exports[0].security, scratch().security);
+    assert_eq!(config.exports[1].security, [ExportSecurity::Sys]);
     assert_eq!(
         config.exports[1].store,
         Store::Memory {

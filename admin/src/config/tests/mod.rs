@@ -3,6 +3,7 @@
 
 mod accepted;
 mod differences;
+mod gss;
 mod odd_yaml;
 mod rules;
 mod tls;

@@ -222,7 +222,7 @@ fn values_of_the_wrong_kind_say_what_is_accepted() {
     }
 }
 
-fn with_export(lines: &str) -> String {
+pub(super) fn with_export(lines: &str) -> String {
     format!("exports:\n- path: /a\n  store: {{ kind: memory, size: 1GiB }}\n{lines}")
 }
 
@@ -275,7 +275,6 @@ fn export_rules() {
         ),
         ("  access: wo\n", 4, 11, "access", "`rw` or `ro`"),
         ("  squash: yes\n", 4, 11, "squash", "`root`"),
-        ("  flavor: krb5\n", 4, 11, "flavor", "`gss`"),
         ("  anon_uid: nobody\n", 4, 13, "anon_uid", "a whole number"),
         ("  limits: { iops: 0 }\n", 4, 19, "limits.iops", "1 or more"),
         (

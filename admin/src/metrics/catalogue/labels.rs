@@ -60,6 +60,17 @@ labels! {
          "mkdir", "symlink", "mknod", "remove", "rmdir", "rename", "link", "readdir",
          "readdirplus", "fsstat", "fsinfo", "pathconf", "commit", "compound", "mnt", "dump", "umnt",
          "umntall", "export"];
+    GSS_SERVICE = "service" "How calls under Kerberos are secured." ["krb5", "krb5i", "krb5p"];
+    GSS_FAILURE = "reason" "The reason why there is no context."
+        ["token", "mechanism", "clock", "expired", "key", "enctype", "keytab", "no_context",
+         "unavailable", "other"];
+    GSS_END = "why" "Why a context has ended."
+        ["destroyed", "expired", "idle", "evicted", "flushed", "abandoned"];
+    GSS_REFUSAL = "reason"
+        "What was refused: a handle or checksum that is unknown (RPCSEC_GSS_CREDPROBLEM), an expired context or number (RPCSEC_GSS_CTXPROBLEM), a credential or verifier that is none, or arguments damaged on their way."
+        ["credential", "context", "malformed", "body"];
+    GSS_DROP = "reason" "The sequence number was below the window, or seen before."
+        ["old", "seen"];
     SIZE = "size"
         "Bytes of a READ or WRITE: at most 4 KiB, 64 KiB, 1 MiB; `none` for all other calls and for failed ones."
         ["le_4k", "le_64k", "le_1m", "none"];

@@ -8,6 +8,7 @@ mod connections;
 mod exports;
 mod fabric;
 mod folders;
+mod gss;
 pub mod labels;
 mod memory;
 mod nfs4;
@@ -24,6 +25,7 @@ pub use connections::*;
 pub use exports::*;
 pub use fabric::*;
 pub use folders::*;
+pub use gss::*;
 pub use memory::*;
 pub use nfs4::*;
 pub use process::*;
@@ -53,6 +55,7 @@ pub static SUBJECTS: &[&Subject] = &[
     &VERBS,
     &PROGRAMS,
     &CLIENT_STATE,
+    &KERBEROS,
     &STORES,
     &EXPORTS,
     &FOLDERS,

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use millrace::service::Addresses;
-use millrace_admin::config::{Bandwidth, Config, ExportFlavor, Limits, Rpcbind, Rpcrdma, Switch};
+use millrace_admin::config::{Bandwidth, Config, ExportSecurity, Limits, Rpcbind, Rpcrdma, Switch};
 use millrace_wire::nfs3::RDMA_PORT;
 
 /// Logs them.
@@ -29,15 +29,12 @@ pub fn served(config: &Config, addresses: &Addresses, admin: SocketAddr) {
             store = export.store.kind(),
             access = export.access.name(),
             squash = export.squash.name(),
+            security = security(&export.security),
             "export"
         );
         if let Some(Limits { iops, bandwidth }) = export.limits {
             let limits = limits(iops, bandwidth);
             tracing::info!(path = export.path, %limits, "limits of all its clients together");
-        }
-        // No client can mount it.
-        if export.flavor == ExportFlavor::Gss {
-            continue;
         }
         for address in &addresses.fabric {
             tracing::info!(
@@ -120,6 +117,12 @@ fn host(fabric: SocketAddr) -> String {
         std::net::IpAddr::V6(address) => format!("[{address}]"),
         address => address.to_string(),
     }
+}
+
+/// What an export takes, best first.
+fn security(list: &[ExportSecurity]) -> String {
+    let names: Vec<_> = list.iter().map(|security| security.name()).collect();
+    names.join(" ")
 }
 
 /// The command that mounts an export through one fabric address.

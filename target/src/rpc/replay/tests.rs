@@ -6,7 +6,10 @@ mod layout;
 use std::pin::pin;
 use std::task::Context;
 
+use millrace_store::{Caller, CallerGroups};
+
 use super::*;
+use crate::access::Security;
 
 const PROGRAM: (u32, u32, u32) = (100_003, 3, 12);
 
@@ -38,7 +41,7 @@ fn key(
     arguments: &[u8],
 ) -> CallKey {
     let caller = Some(&Caller::SUPERUSER);
-    cache.key(address, xid, program, caller, [arguments, b""])
+    cache.key(address, xid, program, &caller.into(), [arguments, b""])
 }
 
 fn address(last: u8) -> IpAddr {
@@ -72,7 +75,8 @@ fn rr1_hdr_25_calls_of_other_callers_are_other_calls() {
         gid,
         groups: groups.iter().copied().collect(),
     };
-    let key = |caller: Option<&Caller>| cache.key(address(1), 7, PROGRAM, caller, [b"name", b""]);
+    let key =
+        |caller: Option<&Caller>| cache.key(address(1), 7, PROGRAM, &caller.into(), [b"name", b""]);
     let known = caller(1, 2, &[3, 4]);
     execute(&cache, key(Some(&known)), now).finish(b"reply", now);
     assert!(matches!(
@@ -92,9 +96,43 @@ fn rr1_hdr_25_calls_of_other_callers_are_other_calls() {
 }
 
 #[test]
+fn gss_rep_04_a_principal_finds_its_reply_and_nobody_else_does() {
+    let (cache, now) = (cache(1000, 100_000), Instant::now());
+    let user = Caller {
+        uid: 1,
+        gid: 2,
+        groups: CallerGroups::NONE,
+    };
+    let identity = |security, caller, principal: &'static [u8]| CallIdentity {
+        security,
+        caller,
+        principal,
+    };
+    let key = |identity| cache.key(address(1), 7, PROGRAM, &identity, [b"name", b""]);
+    let known = identity(Security::Krb5, Some(&user), b"alice@EXAMPLE.COM");
+    execute(&cache, key(known), now).finish(b"reply", now);
+    // With another service, and under a context made when alice was another user.
+    for same in [
+        identity(Security::Krb5p, Some(&user), b"alice@EXAMPLE.COM"),
+        identity(Security::Krb5, None, b"alice@EXAMPLE.COM"),
+    ] {
+        let entered = enter(&cache, key(same), now);
+        assert!(matches!(entered, Poll::Ready(Entered::Replay(_))));
+    }
+    for other in [
+        identity(Security::Krb5, Some(&user), b"bob@EXAMPLE.COM"),
+        identity(Security::Krb5, Some(&user), b"alice@EXAMPLE.CO"),
+        identity(Security::Sys, Some(&user), b""),
+        identity(Security::None, None, b""),
+    ] {
+        drop(execute(&cache, key(other), now));
+    }
+}
+
+#[test]
 fn rr1_hdr_25_arguments_count_to_their_end_and_in_every_part() {
     let (cache, now) = (cache(1000, 100_000), Instant::now());
-    let key = |arguments| cache.key(address(1), 7, PROGRAM, None, arguments);
+    let key = |arguments| cache.key(address(1), 7, PROGRAM, &None.into(), arguments);
     let known = [7; 5000];
     let mut late = known;
     late[4999] = 8;
@@ -130,8 +168,8 @@ fn rr1_hdr_25_a_credential_is_never_taken_for_arguments() {
     let without = [&longer[..], &sevens].concat();
     let with = [&sevens[..], &8_usize.to_le_bytes(), b"not read"].concat();
     assert_ne!(
-        cache.key(address(1), 7, PROGRAM, None, [&without, &[0; 8]]),
-        cache.key(address(1), 7, PROGRAM, Some(&caller), [&with, b""])
+        cache.key(address(1), 7, PROGRAM, &None.into(), [&without, &[0; 8]]),
+        cache.key(address(1), 7, PROGRAM, &Some(&caller).into(), [&with, b""])
     );
 }
 

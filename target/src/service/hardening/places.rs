@@ -42,8 +42,8 @@ const SYSTEM: [(&str, PlaceUse); 6] = [
     ("/dev/urandom", PlaceUse::Read),
 ];
 
-/// Libraries loaded on demand, and their files: the user database of `groups: server`, and the
-/// drivers of RDMA devices. Whole folders, as files in them may be replaced while the server runs.
+/// Libraries loaded on demand, and their files: the user database of `groups: server` and of
+/// Kerberos, and the drivers of RDMA devices. Whole folders, as files in them may be replaced while the server runs.
 const LIBRARIES: [&str; 10] = [
     "/etc",
     "/lib",
@@ -92,6 +92,13 @@ pub fn own(config: &Config, file: &Path) -> impl Iterator<Item = UsedPath> {
             ),
             (key("key"), Some(tls.key.as_path()), PlaceUse::Read),
             (key("client_ca"), tls.client_ca.as_deref(), PlaceUse::Read),
+        ]);
+    }
+    if let Some(gss) = &config.gss {
+        let key = |name| root().key("gss").key(name);
+        files.extend([
+            (key("keytab"), Some(gss.keytab.as_path()), PlaceUse::Read),
+            (key("map"), gss.map.as_deref(), PlaceUse::Read),
         ]);
     }
     let mut places = Vec::new();
@@ -151,7 +158,8 @@ pub fn exported(config: &Config) -> impl Iterator<Item = UsedPath> {
 pub fn system(config: &Config) -> impl Iterator<Item = UsedPath> {
     let mut fabrics = config.fabric.iter();
     let verbs = devices::BUILT_IN || fabrics.any(|fabric| fabric.provider == Provider::Verbs);
-    let libraries = (verbs || may_serve_folders(config)).then_some(LIBRARIES);
+    let on_demand = verbs || may_serve_folders(config) || config.gss.is_some();
+    let libraries = on_demand.then_some(LIBRARIES);
     let libraries = libraries.into_iter().flatten();
     let libraries = libraries.map(|path| (path, PlaceUse::Read));
     let devices = verbs.then_some((DEVICES, PlaceUse::Device));

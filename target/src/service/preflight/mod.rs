@@ -11,7 +11,7 @@ use millrace_admin::config::{Config, ConfigProblem, Cores, KeyPath};
 
 use super::change::LogFilter;
 use super::memory::{self, Freed};
-use super::{devices, folders, hardening};
+use super::{devices, folders, gss, hardening};
 
 pub use running::RunningServer;
 
@@ -29,6 +29,7 @@ pub fn problems(config: &Config, running: Option<&RunningServer>) -> Vec<ConfigP
     }
     problems.extend(cores);
     problems.extend(hardening::problems(config));
+    problems.extend(gss::problems(config));
     problems.extend(folders::unserved(config));
     problems.extend(folders::unentitled(config));
     if running.is_none() {

@@ -63,10 +63,17 @@ enum Groups {
 }
 
 impl Identity {
-    /// The identity of a caller, with the groups of the call.
+    /// The identity of a caller, with the groups of the call. An ascending shared list is shared.
     #[must_use]
     pub fn of(caller: &Caller) -> Self {
-        Self::with_groups(caller.uid, caller.gid, &caller.groups)
+        match caller.groups.shared() {
+            Some(groups) if groups.is_sorted_by(|one, next| one < next) => Self {
+                uid: caller.uid,
+                gid: caller.gid,
+                groups: Groups::Many(Arc::clone(groups)),
+            },
+            _ => Self::with_groups(caller.uid, caller.gid, &caller.groups),
+        }
     }
 
     /// A user with other groups; their order and repetitions are irrelevant.
@@ -158,8 +165,11 @@ impl Hash for Identity {
 #[cfg(test)]
 mod tests {
     use std::hash::{BuildHasher, RandomState};
+    use std::sync::Arc;
 
     use super::Identity;
+    use crate::Caller;
+    use crate::Caller;
 
     #[test]
     fn order_and_repetitions_of_groups_mean_nothing() {
@@ -176,6 +186,18 @@ mod tests {
             assert_eq!(one, other);
             assert_eq!(one.groups(), other.groups());
             assert_eq!(state.hash_one(&one), state.hash_one(&other));
+        }
+        // An ascending list that is shared stays so, and any other one is sorted.
+        for (list, is_shared) in [((0..20).collect(), true), ((0..20).rev().collect(), false)] {
+            let list: Arc<[u32]> = list;
+            let caller = Caller {
+                uid: 1,
+                gid: 2,
+                groups: (&list).into(),
+            };
+            let identity = Identity::of(&caller);
+            assert_eq!(identity, Identity::with_groups(1, 2, &many));
+            assert_eq!(Arc::strong_count(&list), if is_shared { 3 } else { 2 });
         }
         let identity = Identity::with_groups(1, 2, &[5, 4, 5]);
         assert_eq!(identity.groups(), [4, 5]);

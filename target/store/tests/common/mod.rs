@@ -87,7 +87,7 @@ pub fn user(uid: u32) -> Caller {
     Caller {
         uid,
         gid: uid,
-        groups: arrayvec::ArrayVec::new(),
+        groups: millrace_store::CallerGroups::NONE,
     }
 }
 

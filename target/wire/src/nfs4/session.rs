@@ -3,6 +3,7 @@
 use super::attributes::Bitmap;
 use super::types::{ClientId, OwnerBytes, SessionId, StateId, Timestamp, Verifier};
 use super::{OperationOutcome, OperationStatus};
+pub use crate::rpc::GssService;
 use crate::rpc::{AUTH_NONE, AUTH_SYS, AuthSys, RPCSEC_GSS};
 use crate::xdr::{
     Array, Decode, Decoder, Encode, Encoder, Error, Result, xdr_enum, xdr_struct, xdr_union,
@@ -419,15 +420,6 @@ xdr_struct! {
         pub quality: u32,
         /// The GSS service.
         pub service: GssService,
-    }
-}
-
-xdr_enum! {
-    /// What RPCSEC_GSS protects (`rpc_gss_svc_t`).
-    pub enum GssService {
-        Authentication = 1, "RPC_GSS_SVC_NONE", "the header";
-        Integrity = 2, "RPC_GSS_SVC_INTEGRITY", "integrity of the data";
-        Privacy = 3, "RPC_GSS_SVC_PRIVACY", "privacy of the data";
     }
 }
 

@@ -20,8 +20,8 @@ pub struct CallHeader<'a> {
     pub verifier: OpaqueAuth<'a>,
 }
 
-/// The header of a call, without its verifier and with its credential as it came: for a responder
-/// that decodes that once it knows the procedure.
+/// The header of a call with its credential as it came: for a responder that decodes that once it
+/// knows the flavor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallWords<'a> {
     /// Transaction identifier.
@@ -30,6 +30,11 @@ pub struct CallWords<'a> {
     pub called: (u32, u32, u32),
     /// The credential.
     pub credential: OpaqueAuth<'a>,
+    /// Bytes of the message up to the credential's end, its round-up included: what the verifier of
+    /// RPCSEC_GSS covers (RFC 2203 section 5.3.1).
+    pub covered: usize,
+    /// The verifier of the credential.
+    pub verifier: OpaqueAuth<'a>,
 }
 
 /// Why a message is not a valid call, and how it is answered.
@@ -85,7 +90,7 @@ impl<'a> CallWords<'a> {
     /// [`CallError`].
     #[inline]
     pub fn decode(input: &mut Decoder<'a>) -> core::result::Result<Self, CallError> {
-        decode(input).map(|(words, _)| words)
+        decode(input)
     }
 }
 
@@ -95,7 +100,7 @@ impl<'a> CallHeader<'a> {
     /// # Errors
     /// [`CallError`].
     pub fn decode(input: &mut Decoder<'a>) -> core::result::Result<Self, CallError> {
-        let (words, verifier) = decode(input)?;
+        let words = decode(input)?;
         let (program, version, procedure) = words.called;
         Ok(Self {
             xid: words.xid,
@@ -103,16 +108,14 @@ impl<'a> CallHeader<'a> {
             version,
             procedure,
             credential: words.credential.into(),
-            verifier,
+            verifier: words.verifier,
         })
     }
 }
 
-/// Reads a header, and its verifier apart.
+/// Reads a header.
 #[inline]
-fn decode<'a>(
-    input: &mut Decoder<'a>,
-) -> core::result::Result<(CallWords<'a>, OpaqueAuth<'a>), CallError> {
+fn decode<'a>(input: &mut Decoder<'a>) -> core::result::Result<CallWords<'a>, CallError> {
     let [xid, kind] = input.words().map_err(|_| CallError::NotACall)?;
     if kind != MessageType::Call.number() {
         return Err(CallError::NotACall);
@@ -124,13 +127,15 @@ fn decode<'a>(
     }
     let [program, version, procedure] = input.words().map_err(malformed)?;
     let credential = OpaqueAuth::decode(input).map_err(malformed)?;
+    let covered = input.position();
     let verifier = OpaqueAuth::decode(input).map_err(malformed)?;
-    let words = CallWords {
+    Ok(CallWords {
         xid,
         called: (program, version, procedure),
         credential,
-    };
-    Ok((words, verifier))
+        covered,
+        verifier,
+    })
 }
 
 impl Encode for CallHeader<'_> {

@@ -5,6 +5,7 @@
 
 mod auth;
 mod call;
+mod gss;
 mod record;
 mod reply;
 
@@ -12,6 +13,10 @@ pub use auth::{
     AUTH_NONE, AUTH_SHORT, AUTH_SYS, AuthSys, Credential, Groups, OpaqueAuth, RPCSEC_GSS,
 };
 pub use call::{CallError, CallHeader, CallWords};
+pub use gss::{
+    GSS_SEQUENCES, GssCredential, GssCredentialError, GssInitResults, GssProcedure, GssService,
+    IntegrityBody, gss_token, has_protected_body, privacy_token, protected_content,
+};
 pub use record::{Fragment, RecordError, RecordMark, RecordScanner};
 pub use reply::{Accepted, AuthStatus, CallOutcome, Denied, ReplyHeader, answer_to};
 
