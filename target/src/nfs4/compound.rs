@@ -344,8 +344,8 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
                         reply: most,
                         ..
                     } = accepted.bounds;
-                    self.read_max = transfer_max(most, AROUND_READ);
-                    self.write_max = transfer_max(request, AROUND_WRITE);
+                    self.read_max = self.read_max.min(transfer_max(most, AROUND_READ));
+                    self.write_max = self.write_max.min(transfer_max(request, AROUND_WRITE));
                     reply.set_bounds(accepted.bounds);
                     Progress::Answered(
                         reply.push(number, &Ok::<_, OperationStatus>(accepted.reply)),
