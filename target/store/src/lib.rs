@@ -18,10 +18,17 @@
 mod parts;
 
 mod access_list;
+mod access_list_format;
 pub mod any;
+#[cfg(feature = "ceph")]
+pub mod ceph;
+mod exclusive;
+mod lru;
 pub mod memory;
+mod name_check;
 pub mod posix;
 pub mod types;
+mod verifier;
 
 pub use access_list::*;
 pub use memory::Immediate;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::data::sync_group::ObjectState;
 use super::file_system::FileSystem;
-use super::lru::Lru;
+use crate::lru::Lru;
 pub(super) use super::object::{DataFile, Use};
 use super::object::{Files, Verdicts};
 use super::open_files::{Opened, open_handle};
