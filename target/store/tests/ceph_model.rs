@@ -20,7 +20,7 @@ fn run(conf: &std::path::Path, actions: &[Action]) {
 fn a_file_system_of_ceph_follows_the_model() {
     let Some(conf) = conf() else { return };
     let config = ProptestConfig {
-        cases: 24,
+        cases: 12,
         failure_persistence: None,
         ..Default::default()
     };

@@ -7,7 +7,8 @@ use ceph_common::{World, conf, config, directory};
 use common::*;
 use millrace_store::ceph::volume::Sync;
 use millrace_store::{
-    FileData, FileRanges, Namespace, RangeContent, Stability, Store, StoreError, WriteVerifier,
+    ExtendedAttributes, FileData, FileRanges, Namespace, RangeContent, Stability, Store,
+    StoreError, WriteVerifier,
 };
 
 /// Two servers of one empty directory.
@@ -62,6 +63,48 @@ fn a_handle_of_another_file_system_or_object_is_stale() {
             "{place}"
         );
     }
+}
+
+#[test]
+fn a_name_is_not_moved_onto_a_directory_above_it() {
+    let Some([one, _]) = two() else { return };
+    let (store, root) = (&one.store, one.root());
+    let upper = make_directory(store, root, b"upper");
+    let middle = make_directory(store, upper, b"middle");
+    make_directory(store, middle, b"lower");
+    create(store, &ROOT, middle, b"file");
+    for (from, expected) in [
+        ((upper, &b"middle"[..]), StoreError::NotEmpty),
+        ((middle, b"lower"), StoreError::NotEmpty),
+        ((middle, b"file"), StoreError::IsDirectory),
+    ] {
+        let moved = now(store.rename(&ROOT, from, (root, b"upper"))).result;
+        assert_eq!(moved, Err(expected));
+    }
+}
+
+#[test]
+fn a_file_of_an_exclusive_creation_that_did_not_end_is_the_next_creators() {
+    let Some([one, other]) = two() else { return };
+    let root = one.root();
+    let create = |server: &World, verifier: u8| {
+        let set = millrace_store::SetAttributes::default();
+        let how = millrace_store::CreateHow::Exclusive([verifier; 8], set);
+        now(server.create(&user(10), root, b"file", &how)).result
+    };
+    // As a server leaves it that ends in between.
+    let how = millrace_store::CreateHow::Guarded(mode(0o1000));
+    let left = now(one.create(&user(10), root, b"file", &how))
+        .result
+        .unwrap();
+    let made = create(&other, 1).unwrap();
+    assert_eq!((made.0, made.1.mode), (left.0, 0o600));
+    assert_eq!(create(&one, 1).unwrap().0, left.0, "sent again");
+    assert_eq!(create(&one, 2), Err(StoreError::Exists));
+    // It has no attribute that clients see.
+    let mut names = Vec::new();
+    now(one.xattrs(&ROOT, made.0, &mut names)).unwrap();
+    assert_eq!(names, b"");
 }
 
 #[test]

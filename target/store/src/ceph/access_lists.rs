@@ -73,7 +73,9 @@ fn set(
     };
     if is_directory {
         match &lists.default {
-            Some(list) => found.inode.set_xattr(superuser, DEFAULT, &encode(list), 0)?,
+            Some(list) => found
+                .inode
+                .set_xattr(superuser, DEFAULT, &encode(list), 0)?,
             None => removed(DEFAULT)?,
         }
     }
@@ -98,7 +100,10 @@ fn set(
 }
 
 /// The list that new objects in a directory begin with.
-fn default_list(context: &CallContext, found: &FoundObject) -> Result<Option<AccessList>> {
+pub(super) fn default_list(
+    context: &CallContext,
+    found: &FoundObject,
+) -> Result<Option<AccessList>> {
     if found.attributes.kind != Kind::Directory {
         return Ok(None);
     }

@@ -83,10 +83,12 @@ impl CallContext {
         let inode = if handle == self.session.root_handle {
             Arc::clone(self.session.root())
         } else {
-            self.session.object(key.inode).map_err(|error| match error {
-                Errno::NOENT => StoreError::Stale,
-                error => self.error(error),
-            })?
+            self.session
+                .object(key.inode)
+                .map_err(|error| match error {
+                    Errno::NOENT => StoreError::Stale,
+                    error => self.error(error),
+                })?
         };
         let found = inode.attributes(&self.session.superuser);
         let found = found.map_err(|error| self.error(error))?;

@@ -10,11 +10,11 @@ use rustix::io::Errno;
 
 use super::attributes::MODE_BITS;
 use super::call::{CallContext, Changed, FoundObject};
+use super::exclusive::{UNFINISHED, claim};
 use super::names::visible;
 use super::setattr::{check_times, time_to_set};
 use super::sys::AttributeChange;
 use super::view::ClientView;
-use crate::exclusive::{carries, verifier_times};
 use crate::name_check as check;
 use crate::{
     Attributes, Caller, CreateHow, Handle, Kind, Modified, Result, SetAttributes, SetTime,
@@ -23,7 +23,7 @@ use crate::{
 
 /// Permission bits if the client specifies none, as in folders of the host.
 const FILE_MODE: u32 = 0o644;
-const EXCLUSIVE_MODE: u32 = 0o600;
+pub(super) const EXCLUSIVE_MODE: u32 = 0o600;
 const DIRECTORY_MODE: u32 = 0o755;
 
 const SPECIAL_BITS: u32 = 0o7000;
@@ -35,7 +35,8 @@ const ATTEMPTS: u32 = 8;
 /// The longest text of a symbolic link.
 const LINK_MAX: usize = 4095;
 
-type Shown = (Handle, Attributes);
+/// What a client sees of a new object.
+pub(super) type Shown = (Handle, Attributes);
 
 impl ClientView<'_> {
     pub(super) async fn create(
@@ -142,24 +143,30 @@ fn file(
     name: &CStr,
     how: &CreateHow,
 ) -> Result<Changed<Shown>> {
-    let (set, mode) = match how {
+    let (set, mode, first) = match how {
         CreateHow::Unchecked(set) | CreateHow::Guarded(set) => {
-            (*set, set.mode.unwrap_or(FILE_MODE))
+            let mode = set.mode.unwrap_or(FILE_MODE);
+            (set, mode, mode & 0o777)
         }
-        CreateHow::Exclusive(verifier, set) => (
-            verifier_times(*verifier, set),
-            set.mode.unwrap_or(EXCLUSIVE_MODE),
-        ),
+        CreateHow::Exclusive(_, set) => (set, EXCLUSIVE_MODE, UNFINISHED),
     };
     // Applied to new files only, so that an existing one is not refused for it.
-    let allowed = authorize(context, place, &set);
+    let allowed = authorize(context, place, set);
     for _ in 0..ATTEMPTS {
         let made = match allowed {
-            Ok(()) => place.inode.create(&context.identity, name, mode & 0o777),
+            Ok(()) => place.inode.create(&context.identity, name, first),
             Err(_) => Err(Errno::EXIST),
         };
         let refused = match made {
-            Ok(made) => return finish(context, context.keep(made)?, mode, &set),
+            Ok(made) => {
+                let made = context.keep(made)?;
+                return match how {
+                    CreateHow::Exclusive(verifier, set) => {
+                        claim(context, place, made, *verifier, set)
+                    }
+                    _ => finish(context, made, mode, set),
+                };
+            }
             Err(Errno::EXIST) => None,
             // The library asks for the right to make a file before it looks for the name.
             Err(Errno::ACCESS) => Some(StoreError::Denied),
@@ -201,19 +208,17 @@ fn existing(
             })
         }
         CreateHow::Unchecked(_) => Ok(Changed::nothing(shown)),
-        // The creation is repeated. The earlier server may have ended before the sync.
-        CreateHow::Exclusive(verifier, set) if carries(&found.attributes, *verifier, set) => {
-            Ok(Changed {
-                other: Some(found.inode),
-                ..Changed::place(shown)
-            })
-        }
-        CreateHow::Guarded(_) | CreateHow::Exclusive(..) => Err(StoreError::Exists),
+        // The creation may be repeated.
+        CreateHow::Exclusive(verifier, set) => claim(context, place, found, *verifier, set),
+        CreateHow::Guarded(_) => Err(StoreError::Exists),
     }
 }
 
 /// Sets the attributes of a new object that the creating call did not set.
-fn finish(
+///
+/// # Errors
+/// Errors of the cluster.
+pub(super) fn finish(
     context: &CallContext,
     made: FoundObject,
     mode: u32,
@@ -224,22 +229,27 @@ fn finish(
     let is_link = found.kind == Kind::Symlink;
     let uid = set.uid.filter(|uid| *uid != found.uid);
     let gid = set.gid.filter(|gid| *gid != found.gid);
-    let mut special = (mode | found.mode) & SPECIAL_BITS;
+    let is_unfinished = is_file && found.mode == UNFINISHED;
+    let inherited = if is_unfinished { 0 } else { found.mode };
+    let mut special = (mode | inherited) & SPECIAL_BITS;
     let group = gid.unwrap_or(found.gid);
     // Of a directory that its own directory gave it, it stays.
     let given = found.mode & SET_GROUP != 0 && found.kind == Kind::Directory;
     if context.caller.uid != 0 && !context.caller.in_group(group) && !given {
         special &= !SET_GROUP;
     }
-    let wanted = found.mode & MODE_BITS & !SPECIAL_BITS | special;
+    // An inherited list may have left less than was asked for.
+    let rights = if is_unfinished { mode } else { found.mode };
+    let wanted = rights & MODE_BITS & !SPECIAL_BITS | special;
     // The times of a new object are already the current time.
     let chosen = |time| match time {
         SetTime::To(time) => Some(time),
         SetTime::Keep | SetTime::Now => None,
     };
     let change = AttributeChange {
-        mode: (!is_link && (wanted != found.mode || special != 0 && (uid.is_some() || gid.is_some())))
-            .then_some(wanted),
+        mode: (!is_link
+            && (wanted != found.mode || special != 0 && (uid.is_some() || gid.is_some())))
+        .then_some(wanted),
         uid,
         gid,
         size: set.size.filter(|size| is_file && *size != found.size),
@@ -249,7 +259,9 @@ fn finish(
     if change == AttributeChange::default() {
         return Ok(Changed::place((made.handle, made.attributes)));
     }
-    let changed = made.inode.set_attributes(&context.session.superuser, &change);
+    let changed = made
+        .inode
+        .set_attributes(&context.session.superuser, &change);
     changed.map_err(|error| context.error(error))?;
     let shown = (made.handle, context.attributes(&made)?);
     Ok(Changed {
@@ -267,8 +279,7 @@ fn authorize(context: &CallContext, parent: &FoundObject, set: &SetAttributes) -
     if caller.uid == 0 {
         return Ok(());
     }
-    let inherited =
-        (parent.attributes.mode & SET_GROUP != 0).then_some(parent.attributes.gid);
+    let inherited = (parent.attributes.mode & SET_GROUP != 0).then_some(parent.attributes.gid);
     let own_user = set.uid.is_none_or(|uid| uid == caller.uid);
     let own_group = set
         .gid

@@ -122,8 +122,8 @@ fn read(
             found,
         });
         let count = entries.len();
-        let gives_way = count.is_multiple_of(SLICE)
-            && context.volume.names().is_wanted_by_others(client);
+        let gives_way =
+            count.is_multiple_of(SLICE) && context.volume.names().is_wanted_by_others(client);
         if count >= LISTED || gives_way {
             next = Some(entry.cookie);
             break;

@@ -7,7 +7,7 @@
 //! | `handle`, `attributes`, `permission` | the forms of handles and attributes; the rights of callers |
 //! | `call` | what a job on a helper works with |
 //! | `view` | the context of operations: one reactor's part of a volume, for one client |
-//! | `names`, `create`, `listing`, `setattr`, `xattrs`, `access_lists` | names and attributes |
+//! | `names`, `create`, `exclusive`, `listing`, `setattr`, `xattrs`, `access_lists` | names and attributes |
 //! | `data`, `ranges` | contents of files |
 //! | `sys` | the library, with all `unsafe` |
 //!
@@ -22,6 +22,7 @@ mod call;
 pub mod config;
 mod create;
 mod data;
+mod exclusive;
 mod handle;
 mod listing;
 mod names;

@@ -13,6 +13,9 @@ use crate::{
     Statistics, StoreError,
 };
 
+/// More directories are not above each other: a path has 4096 bytes.
+const DEPTH_MAX: usize = 4096;
+
 /// The hidden directory of snapshots, which are not served.
 const SNAPSHOTS: &[u8] = b".snap";
 
@@ -150,8 +153,14 @@ impl ClientView<'_> {
                 return Err(StoreError::NotDirectory);
             }
             let result = context.rename(&from, &to, names);
+            // The library learns of the change of another old directory a little later.
+            let is_known = handles.0 == handles.1 || result.is_err();
             Ok(Renamed {
-                from: context.after(&from),
+                from: if is_known {
+                    context.after(&from)
+                } else {
+                    Consistency::default()
+                },
                 to: context.after(&to),
                 result,
             })
@@ -217,6 +226,22 @@ impl CallContext {
         self.keep(found)
     }
 
+    /// Whether a directory is another one, or below it.
+    fn is_within(&self, directory: &FoundObject, other: &FoundObject) -> Result<bool> {
+        let mut place = directory.clone();
+        for _ in 0..DEPTH_MAX {
+            if place.handle == other.handle {
+                return Ok(true);
+            }
+            if place.handle == self.session.root_handle {
+                return Ok(false);
+            }
+            place = self.parent(&place)?;
+        }
+        // It was moved on and on.
+        Err(StoreError::Delay)
+    }
+
     /// The directory that a directory is in.
     ///
     /// # Errors
@@ -265,6 +290,16 @@ impl CallContext {
         {
             return Ok(());
         }
+        // The MDS of release 16 never answers a rename onto a directory that the old name is in.
+        if let Some(replaced) = &replaced
+            && replaced.attributes.kind == Kind::Directory
+            && self.is_within(from, replaced)?
+        {
+            return Err(match moved.attributes.kind {
+                Kind::Directory => StoreError::NotEmpty,
+                _ => StoreError::IsDirectory,
+            });
+        }
         // A directory's entry for its parent changes.
         if moved.attributes.kind == Kind::Directory && from.handle != to.handle {
             self.require(&moved, super::permission::WRITE)?;
@@ -277,8 +312,6 @@ impl CallContext {
         self.settle(&to.inode)?;
         if from.handle != to.handle {
             self.settle(&from.inode)?;
-            // The answer to a rename has no attributes of the old directory, that to this one does.
-            let _ = from.inode.lookup(&self.session.superuser, &from_name);
         }
         Ok(())
     }

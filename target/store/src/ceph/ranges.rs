@@ -155,7 +155,12 @@ fn copy(
     let mut piece = vec![0; PIECE.min(usize::try_from(length).unwrap_or(PIECE))];
     let mut done = 0;
     while done < length {
-        match copy_piece((&source, from.1 + done), (&target, to.1 + done), length - done, &mut piece) {
+        match copy_piece(
+            (&source, from.1 + done),
+            (&target, to.1 + done),
+            length - done,
+            &mut piece,
+        ) {
             Ok(0) => break,
             Ok(copied) => done += copied,
             Err(_) if done > 0 => break,
@@ -174,7 +179,9 @@ fn copy_piece(
     length: u64,
     piece: &mut [u8],
 ) -> std::result::Result<u64, rustix::io::Errno> {
-    let most = piece.len().min(usize::try_from(length).unwrap_or(usize::MAX));
+    let most = piece
+        .len()
+        .min(usize::try_from(length).unwrap_or(usize::MAX));
     let read = from.0.read_bytes(from.1, &mut piece[..most])?;
     let written = to.0.write_bytes(to.1, &piece[..read])?;
     Ok(written as u64)

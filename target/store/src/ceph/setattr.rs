@@ -5,9 +5,7 @@ use super::call::{CallContext, Changed, FoundObject};
 use super::permission::{WRITE, owns};
 use super::sys::AttributeChange;
 use super::view::ClientView;
-use crate::{
-    Caller, Handle, Kind, Modified, Result, SetAttributes, SetTime, StoreError, Time,
-};
+use crate::{Caller, Handle, Kind, Modified, Result, SetAttributes, SetTime, StoreError, Time};
 
 const SET_USER: u32 = 0o4000;
 const SET_GROUP: u32 = 0o2000;
@@ -51,8 +49,7 @@ impl CallContext {
         };
         let change = AttributeChange {
             // Permissions of symbolic links have no effect.
-            mode: resulting_mode(&self.caller, object, set)
-                .filter(|_| found.kind != Kind::Symlink),
+            mode: resulting_mode(&self.caller, object, set).filter(|_| found.kind != Kind::Symlink),
             uid: set.uid,
             gid: set.gid,
             size: set.size,
@@ -117,7 +114,11 @@ impl CallContext {
 
 /// A mode without set-id bits. Without group execution, that of the group means locking.
 fn without_set_id(mode: u32) -> u32 {
-    let group = if mode & GROUP_EXECUTE != 0 { SET_GROUP } else { 0 };
+    let group = if mode & GROUP_EXECUTE != 0 {
+        SET_GROUP
+    } else {
+        0
+    };
     mode & !(SET_USER | group)
 }
 
@@ -129,7 +130,8 @@ fn resulting_mode(caller: &Caller, object: &FoundObject, set: &SetAttributes) ->
     // A set-id program of another owner would grant that owner's rights: only the superuser may
     // make one in the same step that changes the owner.
     let cleared = found.kind != Kind::Directory
-        && (!superuser && (owned || set.size.is_some()) || superuser && owned && set.mode.is_none());
+        && (!superuser && (owned || set.size.is_some())
+            || superuser && owned && set.mode.is_none());
     let wanted = set.mode.map(|mode| mode & MODE_BITS);
     let mut mode = wanted.unwrap_or(found.mode);
     if cleared && !(wanted.is_some() && !owned) {

@@ -9,9 +9,16 @@ use rustix::io::Errno;
 pub use super::config::*;
 use super::session::Session;
 use super::sys::SpaceFound;
-use crate::posix::helpers::Helpers;
+use crate::posix::helpers::{HelperLoad, Helpers};
+use crate::posix::volume_info::FileSystemSpace;
 use crate::verifier::Verifier;
 use crate::{ClientKey, Handle, Result, StoreError, WriteVerifier};
+
+/// The helper that closes what is idle.
+const SWEEPER: HelperLimits = HelperLimits {
+    threads: 1,
+    queue: 1,
+};
 
 /// How long to wait before the next attempt to mount.
 const REMOUNT_PAUSE: Duration = Duration::from_secs(2);
@@ -25,11 +32,15 @@ struct VolumeState {
     /// Helpers for names and attributes, and for data.
     names: Helpers,
     data: Helpers,
+    /// Closes what is idle. Its jobs are no progress of clients' ones.
+    sweeper: Helpers,
     root: Handle,
     file_system: u64,
     verifier: Verifier,
     session: Mutex<Option<Arc<Session>>>,
     closed: AtomicBool,
+    /// Whether closing what is idle is requested and has not begun.
+    sweeps: AtomicBool,
     counters: CephCounters,
 }
 
@@ -92,11 +103,13 @@ impl CephVolume {
         Ok(Self(Arc::new(VolumeState {
             names: Helpers::new(&format!("names {}", config.name), helpers),
             data: Helpers::new(&format!("data {}", config.name), helpers),
+            sweeper: Helpers::new(&format!("sweep {}", config.name), SWEEPER),
             root: session.root_handle,
             file_system: session.file_system,
             verifier: Verifier::start(None),
             session: Mutex::new(Some(Arc::new(session))),
             closed: AtomicBool::new(false),
+            sweeps: AtomicBool::new(false),
             counters: CephCounters::default(),
             config,
         })))
@@ -136,6 +149,25 @@ impl CephVolume {
     #[must_use]
     pub fn data(&self) -> &Helpers {
         &self.0.data
+    }
+
+    /// The load of both kinds of helpers.
+    #[must_use]
+    pub fn load(&self) -> HelperLoad {
+        let (names, data) = (self.0.names.load(), self.0.data.load());
+        HelperLoad {
+            threads: names.threads + data.threads,
+            running: names.running + data.running,
+            queued: names.queued + data.queued,
+            queued_clients: names.queued_clients.max(data.queued_clients),
+            stuck: names.stuck.max(data.stuck),
+        }
+    }
+
+    /// Whether nothing else uses it: no reactor and no job.
+    #[must_use]
+    pub fn is_sole(&self) -> bool {
+        Arc::strong_count(&self.0) == 1
     }
 
     /// Whether a change of names or attributes is durable when it is answered.
@@ -181,7 +213,10 @@ impl CephVolume {
     /// as lost.
     fn lose(&self, session: &Arc<Session>) {
         let mut current = self.0.lock();
-        if !current.as_ref().is_some_and(|one| Arc::ptr_eq(one, session)) {
+        if !current
+            .as_ref()
+            .is_some_and(|one| Arc::ptr_eq(one, session))
+        {
             return;
         }
         // Before there is another session, so that no sync of that one has this verifier.
@@ -208,7 +243,8 @@ impl CephVolume {
     }
 
     /// Closes what has been idle for long. Runs on a helper.
-    pub(super) fn sweep(&self) {
+    fn sweep(&self) {
+        self.0.sweeps.store(false, SeqCst);
         if let Ok(session) = self.session() {
             session.sweep(Instant::now());
         }
@@ -232,7 +268,7 @@ impl CephVolume {
     ///
     /// # Errors
     /// Errors of the cluster.
-    pub fn space(&self) -> Result<(u64, u64, u64)> {
+    pub fn space(&self) -> Result<FileSystemSpace> {
         let session = self.session()?;
         let SpaceFound {
             total,
@@ -243,7 +279,11 @@ impl CephVolume {
             .root()
             .space()
             .map_err(|error| self.error(&session, error))?;
-        Ok((total, total.saturating_sub(free), objects))
+        Ok(FileSystemSpace {
+            total_bytes: total,
+            used_bytes: total.saturating_sub(free),
+            inodes: objects,
+        })
     }
 
     /// Figures.
@@ -279,10 +319,17 @@ impl CephVolume {
         }
     }
 
-    /// Has a helper close what has been idle for long.
+    /// Has a helper close what has been idle for long, once for all reactors: requests must not
+    /// pile up while the cluster does not answer.
     pub(super) fn request_sweep(&self) {
+        if self.0.sweeps.swap(true, SeqCst) {
+            return;
+        }
         let volume = self.clone();
-        drop(self.0.names.run(ClientKey::OWN, move || volume.sweep()));
+        let job = self.0.sweeper.run(ClientKey::OWN, move || volume.sweep());
+        if job.is_refused() {
+            self.0.sweeps.store(false, SeqCst);
+        }
     }
 }
 
@@ -326,7 +373,10 @@ fn remount(volume: &Weak<VolumeState>) {
         let path = &volume.config.name;
         match opened {
             Ok(session) if session.file_system != volume.file_system => {
-                tracing::error!(path, "another file system is there now; the export stays closed");
+                tracing::error!(
+                    path,
+                    "another file system is there now; the export stays closed"
+                );
                 return;
             }
             Ok(session) => {

@@ -47,7 +47,8 @@ pub(super) fn allows(caller: &Caller, object: Judged<'_>, wanted: u32) -> bool {
         && let Some(kept) = object.inode.map(|inode| inode.lists.load())
         && let Some(kept) = &*kept
     {
-        return kept.lists
+        return kept
+            .lists
             .access
             .allows(caller, (stored.uid, stored.gid), stored.mode, wanted);
     }

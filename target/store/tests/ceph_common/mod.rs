@@ -78,6 +78,13 @@ pub fn directory(conf: PathBuf) -> String {
     format!("/{name}")
 }
 
+impl Drop for World {
+    /// Ends the session: one that the process leaves behind holds up others until it times out.
+    fn drop(&mut self) {
+        self.volume.close();
+    }
+}
+
 impl World {
     pub fn open(config: CephConfig) -> Self {
         let volume = CephVolume::open(config).expect("a mount");

@@ -141,11 +141,8 @@ unsafe extern "C" {
         length: usize,
         identity: *const RawIdentity,
     ) -> c_int;
-    pub fn ceph_ll_statfs(
-        mount: *mut RawMount,
-        inode: *mut RawInode,
-        found: *mut statvfs,
-    ) -> c_int;
+    pub fn ceph_ll_statfs(mount: *mut RawMount, inode: *mut RawInode, found: *mut statvfs)
+    -> c_int;
     pub fn ceph_ll_getxattr(
         mount: *mut RawMount,
         inode: *mut RawInode,

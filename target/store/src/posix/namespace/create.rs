@@ -19,9 +19,7 @@ use crate::posix::errors::store_error;
 use crate::posix::open_files::{Opened, attributes_of};
 use crate::posix::setattr::{self, resize, steps};
 use crate::posix::sys::{self, calls};
-use crate::{
-    Attributes, CreateHow, Kind, Result, SetAttributes, SetTime, SpecialKind, StoreError,
-};
+use crate::{Attributes, CreateHow, Kind, Result, SetAttributes, SetTime, SpecialKind, StoreError};
 
 /// The result of a creation.
 type Made = Result<Changed<Opened>>;
