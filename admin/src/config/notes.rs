@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::{
     ByteSize, CcpFlavor, ClientAuth, Config, ExportFlavor, Fabric, Provider, ReadToken, SyncMode,
-    clash, posix,
+    ceph, clash, posix,
 };
 
 /// The inline bytes that every peer of version 2 accepts.
@@ -45,6 +45,7 @@ impl Config {
             }
         }
         notes.extend(self.folders());
+        notes.extend(self.clusters());
         for (index, export) in self.exports.iter().enumerate() {
             if export.flavor == ExportFlavor::Gss {
                 notes.push(format!(
@@ -82,7 +83,8 @@ impl Config {
         if self.fabric.is_empty() {
             notes.push("fabric: there are no listeners, so nothing is served by RDMA".to_owned());
         }
-        if self.state_directory.is_none() && !self.exports.is_empty() {
+        let has_secret = self.state_directory.is_some() || self.handle_secret.is_some();
+        if !has_secret && !self.exports.is_empty() {
             notes.push(
                 "state_directory: not set, so file handles become stale at each start, and clients \
                  have to mount again"
@@ -130,6 +132,27 @@ impl Config {
                      devices have ports of their own, but iWARP devices (siw among them) take \
                      TCP's, and there only one of the two can listen",
                     fabric.listen
+                ));
+            }
+        }
+        notes
+    }
+
+    /// Unexpected effects of exports in CephFS.
+    fn clusters(&self) -> Vec<String> {
+        let mut notes = Vec::new();
+        for (index, ceph) in ceph::stores(self) {
+            if ceph.sync == SyncMode::Relaxed {
+                notes.push(format!(
+                    "exports[{index}].store.sync: relaxed answers changes of names and attributes \
+                     before they are durable, so a failure of the cluster and the server together \
+                     may undo the latest; RFC 1813 section 4.8 requires strict"
+                ));
+            }
+            if self.state_directory.is_none() {
+                notes.push(format!(
+                    "exports[{index}].store: without state_directory the cluster keeps the session \
+                     of a server that crashed until it times out, and holds up others meanwhile"
                 ));
             }
         }
