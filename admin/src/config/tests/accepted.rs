@@ -106,39 +106,6 @@ fn every_key_of_a_folder_is_read() {
 }
 
 #[test]
-fn every_key_of_a_cluster_is_read() {
-    let config = accept(
-        "handle_secret: /h\nexports:\n- path: /a\n  store: { kind: ceph, conf: /c, user: u, keyring: \
-         /k, file_system: f, root: /r, sync: relaxed, read_only: true, limits: { open_files: 16, \
-         threads: 2, queue: 3, cache: 16MiB } }\n- path: /b\n  store: { kind: ceph, user: v }\n",
-    );
-    let expected = Ceph {
-        conf: "/c".into(),
-        user: "u".into(),
-        keyring: Some("/k".into()),
-        file_system: Some("f".into()),
-        root: "/r".into(),
-        sync: SyncMode::Relaxed,
-        read_only: true,
-        limits: CephLimits {
-            open_files: 16,
-            threads: 2,
-            queue: 3,
-            cache: ByteSize::mib(16),
-        },
-    };
-    assert_eq!(config.exports[0].store, Store::Ceph(expected));
-    let Store::Ceph(least) = &config.exports[1].store else {
-        panic!("it is in a cluster");
-    };
-    assert_eq!(least.conf, PathBuf::from("/etc/ceph/ceph.conf"));
-    assert_eq!(least.root, PathBuf::from("/"));
-    assert_eq!(config.handle_secret, Some(PathBuf::from("/h")));
-    let text = crate::config::to_yaml(&config);
-    assert_eq!(accept(&text), config);
-}
-
-#[test]
 fn what_is_served_of_the_contract_is_the_default() {
     let (kept, rest) = CONTRACT.split_once("  - path: /data").unwrap();
     let (_, tail) = rest.split_once("admin:").unwrap();

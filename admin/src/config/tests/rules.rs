@@ -373,50 +373,6 @@ fn store_rules() {
             ".limits.dirty",
             "accepted are 1MiB to",
         ),
-        ("{ kind: ceph }", 10, "", "needs the key `user`"),
-        (
-            "{ kind: ceph, user: a, size: 1GiB }",
-            10,
-            "",
-            "`size` is a key of kind memory",
-        ),
-        (
-            "{ kind: ceph, user: a, limits: { dirty: 1GiB } }",
-            10,
-            "",
-            "the others of kind posix",
-        ),
-        ("{ kind: posix, root: /a, user: a }", 10, "", "of kind ceph"),
-        (
-            "{ kind: ceph, user: client.a }",
-            30,
-            ".user",
-            "write it without `client.`",
-        ),
-        (
-            "{ kind: ceph, user: a, conf: b/c }",
-            39,
-            ".conf",
-            "`b/c` is relative",
-        ),
-        (
-            "{ kind: ceph, user: a, keyring: b/c }",
-            42,
-            ".keyring",
-            "`b/c` is relative",
-        ),
-        (
-            "{ kind: ceph, user: a, root: /a/../b }",
-            39,
-            ".root",
-            "write it without",
-        ),
-        (
-            "{ kind: ceph, user: a, limits: { cache: 1MiB } }",
-            50,
-            ".limits.cache",
-            "accepted are 0 and 16MiB to",
-        ),
         ("memory", 10, "", "expected"),
     ] {
         let text = format!("exports:\n- path: /a\n  store: {store}\n");

@@ -129,12 +129,14 @@ fn resulting_mode(caller: &Caller, object: &FoundObject, set: &SetAttributes) ->
     let owned = set.uid.is_some() || set.gid.is_some();
     // A set-id program of another owner would grant that owner's rights: only the superuser may
     // make one in the same step that changes the owner.
-    let cleared = found.kind != Kind::Directory
-        && (!superuser && (owned || set.size.is_some())
-            || superuser && owned && set.mode.is_none());
     let wanted = set.mode.map(|mode| mode & MODE_BITS);
+    let clears = if superuser {
+        owned && wanted.is_none()
+    } else {
+        owned || set.size.is_some() && wanted.is_none()
+    };
     let mut mode = wanted.unwrap_or(found.mode);
-    if cleared && !(wanted.is_some() && !owned) {
+    if clears && found.kind != Kind::Directory {
         mode = without_set_id(mode);
     }
     let group = set.gid.unwrap_or(found.gid);
