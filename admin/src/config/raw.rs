@@ -159,6 +159,7 @@ struct LimitsRaw {
     cache: Option<ByteSize>,
 }
 
+#[derive(Clone, Copy)]
 struct Whole(u32);
 
 impl<'de> Deserialize<'de> for Whole {
