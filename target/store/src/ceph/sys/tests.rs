@@ -10,7 +10,9 @@ use super::bindings::{
 
 #[test]
 fn the_layouts_and_constants_are_those_of_the_header() {
-    let mut source = "#include <stddef.h>\n#include <cephfs/libcephfs.h>\n".to_owned();
+    let mut source =
+        "#define _FILE_OFFSET_BITS 64\n#include <stddef.h>\n#include <cephfs/libcephfs.h>\n"
+            .to_owned();
     let mut same = |expression: &str, number: usize| {
         source += &format!("_Static_assert(({expression}) == {number}, \"{expression}\");\n");
     };
