@@ -62,6 +62,8 @@ mgr_data = $1/mgr
 osd_data = $1/osd
 osd_objectstore = bluestore
 bluestore_block_size = 8589934592
+# A sole OSD does not renew read leases (0.8 of this) that it has let pass, and stays laggy.
+osd_heartbeat_grace = 600
 osd_memory_target = 939524096
 [mds]
 mds_data = $1/mds
