@@ -298,6 +298,49 @@ pub struct ExportStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub folder: Option<FolderStatus>,
+    /// Its cluster; absent for other kinds of stores.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub cluster: Option<ClusterStatus>,
+}
+
+/// The file system of an export of kind ceph.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ClusterStatus {
+    /// The configuration file of the cluster.
+    pub conf: String,
+    /// The cluster's user.
+    pub user: String,
+    /// The directory that is served.
+    pub root: String,
+    /// The identity of the file system in file handles, sixteen digits: the same on every server.
+    pub identity: String,
+    /// `strict` or `relaxed`.
+    pub sync: String,
+    /// Whether all changes are refused.
+    pub read_only: bool,
+    /// Whether there is a session with the cluster now.
+    pub mounted: bool,
+    /// Sessions that the cluster has ended since the start.
+    pub lost_sessions: u64,
+    /// Threads for names, attributes and data.
+    pub helper_threads: u64,
+    /// Jobs running on these.
+    pub helper_jobs: u64,
+    /// Jobs that wait for one.
+    pub helper_queue: u64,
+    /// Seconds since the last job ended, while jobs are running.
+    pub stuck_seconds: f64,
+    /// Objects that the store knows.
+    pub known_objects: u64,
+    /// Files that it keeps open.
+    pub open_files: u64,
+    /// Operations that clients were asked to repeat later.
+    pub delays: u64,
+    /// Syncs that failed, so that written data may be lost.
+    pub sync_errors: u64,
+    /// Changes of the write verifier since the start.
+    pub verifier_changes: u64,
 }
 
 /// The folder of an export of kind posix.

@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::config::{Config, ConfigProblem, KeyPath, Posix, Store};
+use crate::config::{Ceph, Config, ConfigProblem, KeyPath, Posix, Store};
 
 /// The differences that a change through the API may not make. Reads folders of the host.
 pub fn check(before: &Config, next: &Config) -> Vec<ConfigProblem> {
@@ -34,8 +34,16 @@ pub fn check(before: &Config, next: &Config) -> Vec<ConfigProblem> {
     }
     let exports = KeyPath::root().key("exports");
     for (index, export) in next.exports.iter().enumerate() {
-        let Store::Posix(posix) = &export.store else {
-            continue;
+        let posix = match &export.store {
+            Store::Memory { .. } => continue,
+            Store::Posix(posix) => posix,
+            Store::Ceph(ceph) => {
+                if !knows_cluster(before, ceph) {
+                    let path = exports.index(index).key("store");
+                    problems.push(ConfigProblem::new(path, UNKNOWN_CLUSTER));
+                }
+                continue;
+            }
         };
         let there = before.exports.iter().any(|known| {
             known.path == export.path
@@ -47,6 +55,30 @@ pub fn check(before: &Config, next: &Config) -> Vec<ConfigProblem> {
         }
     }
     problems
+}
+
+/// Why a store in a cluster is refused.
+const UNKNOWN_CLUSTER: &str = "no export of the configuration file has this `conf`, `user`, \
+     `keyring` and `file_system` with a `root` at or above this one; add it there, and reload";
+
+/// Whether an export reaches no more of a cluster than those that are there.
+fn knows_cluster(before: &Config, wanted: &Ceph) -> bool {
+    before.exports.iter().any(|known| match &known.store {
+        Store::Ceph(known) => {
+            let access = |one: &Ceph| {
+                (
+                    one.conf.clone(),
+                    one.user.clone(),
+                    one.keyring.clone(),
+                    one.file_system.clone(),
+                )
+            };
+            access(known) == access(wanted)
+                && wanted.root.starts_with(&known.root)
+                && (wanted.read_only || !known.read_only)
+        }
+        Store::Memory { .. } | Store::Posix(_) => false,
+    })
 }
 
 /// Whether the holder of the token may export a folder, with symbolic links resolved. The folder

@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::{Bandwidth, ByteSize, ExportSecurity, Network, Posix, gss, scalar};
+use super::{Bandwidth, ByteSize, Ceph, ExportSecurity, Network, Posix, gss, scalar};
 
 /// One exported tree.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -60,6 +60,8 @@ pub enum Store {
     },
     /// In a folder of a file system of the host.
     Posix(Posix),
+    /// In a directory of a CephFS file system.
+    Ceph(Ceph),
 }
 
 impl Store {
@@ -68,6 +70,7 @@ impl Store {
         match self {
             Self::Memory { .. } => "memory",
             Self::Posix(_) => "posix",
+            Self::Ceph(_) => "ceph",
         }
     }
 }

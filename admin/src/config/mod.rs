@@ -8,6 +8,7 @@
 //! Only this module uses the YAML library and searches for the line of a key.
 
 mod access;
+mod ceph;
 mod compare;
 mod diff;
 mod edit_text;
@@ -35,6 +36,7 @@ mod validate;
 mod value;
 
 pub use access::ReadToken;
+pub use ceph::{Ceph, CephLimits};
 pub use diff::{Effect, KeyChange, diff, diff_while, live_part};
 pub use edit_text::edit_text;
 pub use error::{ConfigError, ConfigErrors};

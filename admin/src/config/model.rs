@@ -55,6 +55,11 @@ pub struct Config {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub state_directory: Option<PathBuf>,
+    /// The file of the secret of file handles, where several servers serve the same files: 32
+    /// hexadecimal digits. By default each server has its own in `state_directory`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub handle_secret: Option<PathBuf>,
 }
 
 impl Default for Config {
@@ -75,6 +80,7 @@ impl Default for Config {
             hardening: Hardening::default(),
             log: "info".to_owned(),
             state_directory: None,
+            handle_secret: None,
         }
     }
 }

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use super::{
-    ByteSize, CcpFlavor, ClientAuth, Config, Fabric, Provider, ReadToken, SyncMode, clash, gss,
-    posix,
+    ByteSize, CcpFlavor, ClientAuth, Config, Fabric, Provider, ReadToken, SyncMode, ceph, clash,
+    gss, posix,
 };
 
 /// The inline bytes that every peer of version 2 accepts.
@@ -45,6 +45,7 @@ impl Config {
             }
         }
         notes.extend(self.folders());
+        notes.extend(self.clusters());
         notes.extend(gss::notes(self));
         let flow = &self.flow;
         let classic = |fabric: &Fabric| fabric.is_classic(self.rpcrdma.read_chunk_replies);
@@ -74,7 +75,8 @@ impl Config {
         if self.fabric.is_empty() {
             notes.push("fabric: there are no listeners, so nothing is served by RDMA".to_owned());
         }
-        if self.state_directory.is_none() && !self.exports.is_empty() {
+        let has_secret = self.state_directory.is_some() || self.handle_secret.is_some();
+        if !has_secret && !self.exports.is_empty() {
             notes.push(
                 "state_directory: not set, so file handles become stale at each start, and clients \
                  have to mount again"
@@ -122,6 +124,27 @@ impl Config {
                      devices have ports of their own, but iWARP devices (siw among them) take \
                      TCP's, and there only one of the two can listen",
                     fabric.listen
+                ));
+            }
+        }
+        notes
+    }
+
+    /// Unexpected effects of exports in CephFS.
+    fn clusters(&self) -> Vec<String> {
+        let mut notes = Vec::new();
+        for (index, ceph) in ceph::stores(self) {
+            if ceph.sync == SyncMode::Relaxed {
+                notes.push(format!(
+                    "exports[{index}].store.sync: relaxed answers changes of names and attributes \
+                     before they are durable, so a failure of the cluster and the server together \
+                     may undo the latest; RFC 1813 section 4.8 requires strict"
+                ));
+            }
+            if self.state_directory.is_none() {
+                notes.push(format!(
+                    "exports[{index}].store: without state_directory the cluster keeps the session \
+                     of a server that crashed until it times out, and holds up others meanwhile"
                 ));
             }
         }

@@ -9,9 +9,9 @@ use super::validate::Problems;
 use super::{ByteSize, Config, KeyPath, Store, access, scalar};
 
 /// The most objects of one store that each reactor may keep open.
-const OPEN_FILES_MAX: u32 = 1 << 20;
-const THREADS_MAX: u32 = 1024;
-const QUEUE_MAX: u32 = 1 << 20;
+pub(super) const OPEN_FILES_MAX: u32 = 1 << 20;
+pub(super) const THREADS_MAX: u32 = 1024;
+pub(super) const QUEUE_MAX: u32 = 1 << 20;
 /// The most entries of a ring (io_uring_setup(2)).
 const OPERATIONS_MAX: u32 = 32_768;
 /// With less, every write of the largest size would wait for a sync.
@@ -187,7 +187,7 @@ impl Default for StoreLimits {
 }
 
 /// The fewest open objects: a rename alone uses five.
-const OPEN_FILES_MIN: u32 = 16;
+pub(super) const OPEN_FILES_MIN: u32 = 16;
 
 /// The rules of all stores in folders, except those that need access to the host.
 pub(super) fn check(problems: &mut Problems, exports: &KeyPath, config: &Config) {
@@ -260,7 +260,7 @@ pub(super) fn folders(config: &Config) -> Vec<(usize, &Posix)> {
     let all = config.exports.iter().enumerate();
     all.filter_map(|(index, export)| match &export.store {
         Store::Posix(posix) => Some((index, posix)),
-        Store::Memory { .. } => None,
+        Store::Memory { .. } | Store::Ceph(_) => None,
     })
     .collect()
 }

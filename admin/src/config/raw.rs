@@ -8,8 +8,8 @@ use serde::de::SeqAccess;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::{
-    ByteSize, CallerIdentity, Cores, CrcPolicy, DirectIo, Fabric, GroupSource, MountView, Posix,
-    Provider, Store, StoreLimits, Switch, SyncMode, scalar,
+    ByteSize, CallerIdentity, Ceph, CephLimits, Cores, CrcPolicy, DirectIo, Fabric, GroupSource,
+    MountView, Posix, Provider, Store, StoreLimits, Switch, SyncMode, ceph, scalar,
 };
 
 /// [`Cores`] as written.
@@ -124,6 +124,7 @@ impl TryFrom<FabricRaw> for Fabric {
 enum StoreKind {
     Memory,
     Posix,
+    Ceph,
 }
 
 /// A store as written: its kind determines the valid keys.
@@ -138,51 +139,134 @@ pub(super) struct StoreRaw {
     groups: Option<GroupSource>,
     identity: Option<CallerIdentity>,
     mounts: Option<MountView>,
-    limits: Option<StoreLimits>,
+    conf: Option<PathBuf>,
+    user: Option<String>,
+    keyring: Option<PathBuf>,
+    file_system: Option<String>,
+    read_only: Option<bool>,
+    limits: Option<LimitsRaw>,
+}
+
+/// Limits of a store as written.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LimitsRaw {
+    open_files: Option<Whole>,
+    threads: Option<Whole>,
+    queue: Option<Whole>,
+    operations: Option<Whole>,
+    dirty: Option<ByteSize>,
+    cache: Option<ByteSize>,
+}
+
+#[derive(Clone, Copy)]
+struct Whole(u32);
+
+impl<'de> Deserialize<'de> for Whole {
+    fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
+        scalar::whole(input).map(Self)
+    }
+}
+
+impl StoreRaw {
+    /// Whether keys of folders and clusters, of folders only, and of clusters only are there.
+    fn keys(&self) -> [bool; 3] {
+        let limits = self.limits.as_ref();
+        let of_folders = self.direct.is_some()
+            || self.groups.is_some()
+            || self.identity.is_some()
+            || self.mounts.is_some()
+            || limits.is_some_and(|limits| limits.operations.is_some() || limits.dirty.is_some());
+        let of_clusters = self.conf.is_some()
+            || self.user.is_some()
+            || self.keyring.is_some()
+            || self.file_system.is_some()
+            || self.read_only.is_some()
+            || limits.is_some_and(|limits| limits.cache.is_some());
+        let of_both = self.root.is_some() || self.sync.is_some() || self.limits.is_some();
+        [of_both, of_folders, of_clusters]
+    }
+
+    fn posix(self) -> Result<Posix, &'static str> {
+        let root = self
+            .root
+            .ok_or("a store of kind posix needs the key `root`, the folder to serve")?;
+        let mut limits = StoreLimits::default();
+        if let Some(raw) = self.limits {
+            set(&mut limits.open_files, raw.open_files);
+            set(&mut limits.threads, raw.threads);
+            set(&mut limits.queue, raw.queue);
+            set(&mut limits.operations, raw.operations);
+            limits.dirty = raw.dirty.unwrap_or(limits.dirty);
+        }
+        Ok(Posix {
+            root,
+            direct: self.direct.unwrap_or_default(),
+            sync: self.sync.unwrap_or_default(),
+            groups: self.groups.unwrap_or_default(),
+            identity: self.identity.unwrap_or_default(),
+            mounts: self.mounts.unwrap_or_default(),
+            limits,
+        })
+    }
+
+    fn ceph(self) -> Result<Ceph, &'static str> {
+        let user = self
+            .user
+            .ok_or("a store of kind ceph needs the key `user`, the cluster's user to act as")?;
+        let mut limits = CephLimits::default();
+        if let Some(raw) = self.limits {
+            set(&mut limits.open_files, raw.open_files);
+            set(&mut limits.threads, raw.threads);
+            set(&mut limits.queue, raw.queue);
+            limits.cache = raw.cache.unwrap_or(limits.cache);
+        }
+        Ok(Ceph {
+            conf: self.conf.unwrap_or_else(ceph::conf),
+            user,
+            keyring: self.keyring,
+            file_system: self.file_system,
+            root: self.root.unwrap_or_else(ceph::root),
+            sync: self.sync.unwrap_or_default(),
+            read_only: self.read_only.unwrap_or_default(),
+            limits,
+        })
+    }
+}
+
+fn set(limit: &mut u32, given: Option<Whole>) {
+    if let Some(Whole(given)) = given {
+        *limit = given;
+    }
 }
 
 impl TryFrom<StoreRaw> for Store {
     type Error = &'static str;
 
     fn try_from(raw: StoreRaw) -> Result<Self, &'static str> {
+        let [of_both, of_folders, of_clusters] = raw.keys();
         match raw.kind {
-            StoreKind::Memory => {
-                let posix = raw.root.is_some()
-                    || raw.direct.is_some()
-                    || raw.sync.is_some()
-                    || raw.groups.is_some()
-                    || raw.identity.is_some()
-                    || raw.mounts.is_some()
-                    || raw.limits.is_some();
-                match raw.size {
-                    Some(size) if !posix => Ok(Self::Memory { size }),
-                    Some(_) => Err(
-                        "a store of kind memory has the one key `size`; `root`, `direct`, `sync`, \
-                         `groups`, `identity`, `mounts` and `limits` are keys of kind posix",
-                    ),
-                    None => Err("a store of kind memory needs the key `size`, such as 1GiB"),
-                }
-            }
-            StoreKind::Posix => {
-                if raw.size.is_some() {
-                    return Err(
-                        "a store of kind posix has the keys `root`, `direct`, `sync`, `groups`, \
-                         `identity`, `mounts` and `limits`; `size` is a key of kind memory",
-                    );
-                }
-                let root = raw
-                    .root
-                    .ok_or("a store of kind posix needs the key `root`, the folder to serve")?;
-                Ok(Self::Posix(Posix {
-                    root,
-                    direct: raw.direct.unwrap_or_default(),
-                    sync: raw.sync.unwrap_or_default(),
-                    groups: raw.groups.unwrap_or_default(),
-                    identity: raw.identity.unwrap_or_default(),
-                    mounts: raw.mounts.unwrap_or_default(),
-                    limits: raw.limits.unwrap_or_default(),
-                }))
-            }
+            StoreKind::Memory => match raw.size {
+                Some(size) if !of_both && !of_folders && !of_clusters => Ok(Self::Memory { size }),
+                Some(_) => Err(
+                    "a store of kind memory has the one key `size`; `root`, `direct`, `sync`, \
+                     `groups`, `identity`, `mounts` and `limits` are keys of kind posix, and \
+                     `conf`, `user`, `keyring`, `file_system` and `read_only` of kind ceph",
+                ),
+                None => Err("a store of kind memory needs the key `size`, such as 1GiB"),
+            },
+            StoreKind::Posix if raw.size.is_some() || of_clusters => Err(
+                "a store of kind posix has the keys `root`, `direct`, `sync`, `groups`, \
+                 `identity`, `mounts` and `limits`; `size` is a key of kind memory, and `conf`, \
+                 `user`, `keyring`, `file_system`, `read_only` and `limits.cache` of kind ceph",
+            ),
+            StoreKind::Posix => raw.posix().map(Self::Posix),
+            StoreKind::Ceph if raw.size.is_some() || of_folders => Err(
+                "a store of kind ceph has the keys `conf`, `user`, `keyring`, `file_system`, \
+                 `root`, `sync`, `read_only` and `limits` (`open_files`, `threads`, `queue`, \
+                 `cache`); `size` is a key of kind memory, and the others of kind posix",
+            ),
+            StoreKind::Ceph => raw.ceph().map(Self::Ceph),
         }
     }
 }

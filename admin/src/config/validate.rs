@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::locate::Point as LocatePoint;
 use super::{
     Bandwidth, ByteSize, ClientLimits, Config, Cores, Export, Flow, KeyPath, Provider, Reactors,
-    Rpcrdma, Store, access, format_duration, gss, hardening, log, nfs4, posix, tls,
+    Rpcrdma, Store, access, ceph, format_duration, gss, hardening, log, nfs4, posix, tls,
 };
 
 /// Programs other than the configuration protocol: rpcbind, NFS and MOUNT.
@@ -77,6 +77,7 @@ pub fn validate(config: &Config) -> Vec<ConfigProblem> {
     problems.flow(&root.key("flow"), &config.flow);
     problems.exports(&root.key("exports"), &config.exports);
     posix::check(&mut problems, &root.key("exports"), config);
+    ceph::check(&mut problems, &root.key("exports"), config);
     problems.client_limits(&root.key("limits"), &config.limits);
     if let Some(file) = &config.admin.token_file {
         problems.absolute(&root.key("admin").key("token_file"), file);
@@ -97,6 +98,9 @@ pub fn validate(config: &Config) -> Vec<ConfigProblem> {
     problems.log(&root.key("log"), &config.log);
     if let Some(folder) = &config.state_directory {
         problems.absolute(&root.key("state_directory"), folder);
+    }
+    if let Some(file) = &config.handle_secret {
+        problems.absolute(&root.key("handle_secret"), file);
     }
     problems.list
 }
@@ -371,8 +375,8 @@ impl Problems {
                     format!("{size} is too small; accepted is {MEMORY_STORE_MIN} or more");
                 self.add(&path.key("size"), message);
             }
-            // Folders are checked together.
-            Store::Memory { .. } | Store::Posix(_) => {}
+            // The others are checked together.
+            Store::Memory { .. } | Store::Posix(_) | Store::Ceph(_) => {}
         }
     }
 

@@ -261,6 +261,7 @@ impl Control for Service {
             bytes_read: 0,
             bytes_written: 3 << 30,
             folder: None,
+            cluster: None,
             limits: RateLimits::default(),
         };
         let folder = FolderStatus {

@@ -39,6 +39,7 @@ const FOLDER_PROPERTIES: Properties = Properties {
     access_lists: false,
     counts_changes: false,
     changes_elsewhere: false,
+    shared_by_servers: false,
 };
 
 /// Rights that this server can tell about.

@@ -64,6 +64,9 @@ pub enum StartError {
     /// The state directory cannot be used.
     #[error("state_directory: {0}")]
     State(io::Error),
+    /// The shared secret of file handles cannot be used.
+    #[error("handle_secret: {0}")]
+    HandleSecret(io::Error),
     /// The devices of listeners with `provider: verbs` cannot be used.
     #[error("{}: {}", .0.path, .0.message)]
     Devices(ConfigProblem),
@@ -93,6 +96,7 @@ impl StartError {
             }
             Self::Exports(_) => root.key("exports"),
             Self::State(_) => root.key("state_directory"),
+            Self::HandleSecret(_) => root.key("handle_secret"),
             Self::Core(_) | Self::NoCore => root.key("reactors").key("cores"),
             Self::Reactor(SpawnError::Build(error)) => {
                 return error.downcast_ref().and_then(BuildError::problem);
@@ -104,7 +108,7 @@ impl StartError {
         // The text without the key.
         let message = match self {
             Self::Exports(error) => error.to_string(),
-            Self::State(error) => error.to_string(),
+            Self::State(error) | Self::HandleSecret(error) => error.to_string(),
             Self::Core(error) => error.to_string(),
             _ => NO_CORE.to_owned(),
         };
@@ -222,7 +226,10 @@ pub fn start(config: Arc<Config>, progress: &StartProgress) -> Result<Service, S
         Some(directory) => ReplayCache::open(ReplayLimits::default(), directory, cores.len()),
         None => replay::OpenedCache::in_memory(ReplayLimits::default()),
     };
-    let key = secret::load(directory, secret::HANDLE_SECRET).map_err(StartError::State)?;
+    let key = match &config.handle_secret {
+        Some(file) => secret::shared(file).map_err(StartError::HandleSecret)?,
+        None => secret::load(directory, secret::HANDLE_SECRET).map_err(StartError::State)?,
+    };
     let client_state = client_state(&config, cores.len(), &lock).map_err(StartError::State)?;
     let plan = WorkerPlan {
         exports: stores(&config, &registry, progress)?,

@@ -16,9 +16,9 @@ use millrace_admin::status::{
 };
 use millrace_mempool::{Class, PoolGauges, Registry};
 use millrace_reactor::{ReactorHandle, Watchdog};
+use millrace_store::any::AnyVolume;
 use millrace_store::posix::engine::Backend;
 use millrace_store::posix::identity::privileged;
-use millrace_store::posix::volume::Volume;
 
 use super::change::{Changing, InForce, LogFilter, LogHook, Reaper, listener_status};
 use super::devices::{self, OpenedDevices};
@@ -33,7 +33,7 @@ use super::reports::Latest;
 use super::spaces::Spaces;
 use super::status::ReactorReport;
 use super::worker::ReactorMessage;
-use super::{folders, hardening};
+use super::{clusters, folders, hardening};
 use crate::counters::ProgramsCounters;
 use crate::exports::ExportsCounters;
 use crate::flow::{ClientTable, FlowCounters};
@@ -145,12 +145,14 @@ impl ServiceControl {
         self.lock_changes().registration = None;
     }
 
-    /// The folders that are served.
-    pub(super) fn folders(&self) -> Vec<Volume> {
+    /// The volumes that are served and have to be closed.
+    pub(super) fn volumes(&self) -> Vec<AnyVolume> {
         let in_force = self.in_force();
         let volumes = in_force.exports.iter();
         volumes
-            .filter_map(|(_, volume)| volume.posix().cloned())
+            .map(|(_, volume)| volume)
+            .filter(|volume| volume.is_kept_elsewhere())
+            .cloned()
             .collect()
     }
 
@@ -248,7 +250,9 @@ impl Control for ServiceControl {
         let live = live_part(&running, next);
         problems.extend(memory::check_growth(&running, &live, reactors).err());
         problems.extend(devices::unserved(next));
-        problems.extend(folders::unserved(&folders::new_of(&running, next)));
+        let new = folders::new_of(&running, next);
+        problems.extend(folders::unserved(&new));
+        problems.extend(clusters::unserved(&new));
         problems.extend(folders::unentitled(next));
         problems.extend(hardening::outside(next));
         problems.extend(self.late_devices(next));

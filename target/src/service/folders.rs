@@ -13,7 +13,6 @@ use millrace_admin::config::{self, Config, ConfigProblem, KeyPath};
 use millrace_mempool::{Arena, Pool};
 use millrace_reactor::{Alarm, Clock};
 use millrace_store::any::{AnyStore, AnyVolume};
-use millrace_store::posix::PosixStore;
 use millrace_store::posix::engine::{Backend, Engine, EngineConfig};
 use millrace_store::posix::helpers::HelperLimits;
 use millrace_store::posix::identity::{can_act_as_others, privileged};
@@ -30,9 +29,6 @@ const STATE: &str = "exports";
 
 /// The most operations on file data in progress on a reactor, for all its folders.
 const OPERATIONS: u32 = 4096;
-
-/// The interval of checking whether a volume's helpers are done.
-const PAUSE: Duration = Duration::from_millis(5);
 
 /// The timeout of checking a folder.
 const LOOK: Duration = Duration::from_secs(5);
@@ -180,7 +176,7 @@ pub fn unserved(config: &Config) -> Vec<ConfigProblem> {
                 let why = look(&posix.root).err()?;
                 Some(ConfigProblem::new(root_key(index), why))
             }
-            config::Store::Memory { .. } => None,
+            config::Store::Memory { .. } | config::Store::Ceph(_) => None,
         })
         .collect()
 }
@@ -195,7 +191,7 @@ pub fn unentitled(config: &Config) -> Vec<ConfigProblem> {
             config::Store::Posix(posix) => {
                 entitlement(index, export, posix, can_act_as_others()).err()
             }
-            config::Store::Memory { .. } => None,
+            config::Store::Memory { .. } | config::Store::Ceph(_) => None,
         })
         .collect()
 }
@@ -227,7 +223,7 @@ pub fn entitlement(
     ))
 }
 
-/// The configuration with only those of its folders that `running` does not serve; the others keep
+/// The configuration with only those of its exports that `running` does not serve; the others keep
 /// their indices, as exports in memory.
 #[must_use]
 pub fn new_of(running: &Config, next: &Config) -> Config {
@@ -278,8 +274,8 @@ pub struct ReactorStores {
     clock: Clock,
     alarm: Alarm,
     engine: RefCell<Option<Engine>>,
-    /// The folders served now.
-    folders: RefCell<Vec<PosixStore>>,
+    /// The stores served now that have something to do by themselves: all but those in memory.
+    served: RefCell<Vec<AnyStore>>,
     backend: Arc<OnceLock<Backend>>,
     devices: OpenedDevices,
 }
@@ -293,7 +289,7 @@ impl ReactorStores {
             clock: clock.clone(),
             alarm: alarm.clone(),
             engine: RefCell::default(),
-            folders: RefCell::default(),
+            served: RefCell::default(),
             backend: Arc::default(),
         }
     }
@@ -346,7 +342,8 @@ impl ReactorStores {
             known.map(|export| export.store.clone())
         };
         let store = |(rules, volume): &(Rules, AnyVolume)| {
-            let store = known(volume).or_else(|| volume.store(engine.as_ref(), &self.clock));
+            let new = || volume.store(&self.pool, engine.as_ref(), &self.clock);
+            let store = known(volume).or_else(new);
             let store = store.map(|store| (rules.clone(), store));
             store.ok_or_else(|| io::Error::other("a folder has no engine"))
         };
@@ -355,15 +352,14 @@ impl ReactorStores {
 
     /// Serves the folders among these from now on, and no others.
     pub fn serve(&self, exports: &Exports<AnyStore>) {
-        let folders = exports.iter().filter_map(|export| match &export.store {
-            AnyStore::Posix(folder) => Some(folder.clone()),
-            AnyStore::Memory(_) => None,
-        });
-        let folders: Vec<_> = folders.collect();
+        let stores = exports.iter().map(|export| &export.store);
+        let served = stores.filter(|store| !matches!(store, AnyStore::Memory(_)));
+        let served: Vec<_> = served.cloned().collect();
         if let Some(engine) = &*self.engine.borrow() {
-            let limits = folders
-                .iter()
-                .map(|folder| folder.volume().config().limits.operations);
+            let limits = served.iter().filter_map(|store| match store {
+                AnyStore::Posix(folder) => Some(folder.volume().config().limits.operations),
+                _ => None,
+            });
             let all = limits.fold(0, usize::saturating_add);
             let most = u32::try_from(all).unwrap_or(u32::MAX).clamp(1, OPERATIONS);
             // So that a folder that hangs leaves workers to the others.
@@ -372,7 +368,7 @@ impl ReactorStores {
             }
         }
         // Removed ones are dropped here; running calls hold theirs.
-        self.folders.replace(folders);
+        self.served.replace(served);
     }
 
     /// The pool has more memory.
@@ -385,19 +381,15 @@ impl ReactorStores {
     /// Submits requests, collects completions, and lets folders close idle objects. Returns the
     /// amount of work.
     pub fn poll(&self, now: Instant) -> usize {
-        let engine = self.engine.borrow();
-        let Some(engine) = &*engine else {
-            return 0;
-        };
-        let folders = self.folders.borrow();
-        let closed: usize = folders.iter().map(|folder| folder.poll(now)).sum();
-        engine.poll() + closed
+        let served = self.served.borrow();
+        let done: usize = served.iter().map(|store| store.poll(now)).sum();
+        self.engine.borrow().as_ref().map_or(0, Engine::poll) + done
     }
 
     /// The latest time of the next work.
     pub fn next_deadline(&self) -> Option<Instant> {
-        let folders = self.folders.borrow();
-        folders.iter().filter_map(PosixStore::next_deadline).min()
+        let served = self.served.borrow();
+        served.iter().filter_map(AnyStore::next_deadline).min()
     }
 
     /// Readable when there are completions.
@@ -423,16 +415,16 @@ pub fn any(exports: &[(Rules, AnyVolume)]) -> bool {
 
 /// Ends the service of unused volumes, each on a thread of its own: syncing takes for ever on a
 /// file system that hangs. Waits for them, and logs those that are not done at the deadline.
-pub fn close(volumes: Vec<Volume>, deadline: Instant) {
+pub fn close(volumes: Vec<AnyVolume>, deadline: Instant) {
     let (done, ended) = crossbeam_channel::unbounded();
     let mut waited: Vec<String> = Vec::new();
     for volume in volumes {
-        let name = volume.config().name.clone();
+        let name = volume.name();
         let done = done.clone();
         let told = name.clone();
         let thread = std::thread::Builder::new().name("close".to_owned());
         let spawned = thread.spawn(move || {
-            close_one(&volume);
+            volume.close();
             drop(volume);
             // The receiver is gone after the deadline.
             let _ = done.send(told);
@@ -456,19 +448,6 @@ pub fn close(volumes: Vec<Volume>, deadline: Instant) {
              will write uncommitted data again"
         );
     }
-}
-
-/// Ends the service of a volume that no reactor uses. Blocks as long as its file system does.
-pub fn close_one(volume: &Volume) {
-    // Reactors have left syncing and closing to helpers.
-    loop {
-        let load = volume.helpers().load();
-        if load.running == 0 && load.queued == 0 {
-            break;
-        }
-        std::thread::sleep(PAUSE);
-    }
-    volume.close();
 }
 
 #[cfg(test)]

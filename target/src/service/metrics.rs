@@ -2,6 +2,8 @@
 
 pub mod client_state;
 pub mod clients;
+#[cfg(feature = "ceph")]
+mod clusters;
 mod folders;
 mod gss;
 mod programs;
@@ -123,6 +125,10 @@ impl ServiceControl {
             }
             if let Some(volume) = volume.posix() {
                 folder(out, path, volume);
+            }
+            #[cfg(feature = "ceph")]
+            if let millrace_store::any::AnyVolume::Ceph(volume) = volume {
+                clusters::cluster(out, path, volume);
             }
             let done = self.export_totals(id);
             out.number(&catalogue::EXPORT_REQUESTS, labels, done.requests);

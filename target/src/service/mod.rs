@@ -6,6 +6,7 @@ mod capture;
 mod change;
 mod client_records;
 mod client_state;
+pub mod clusters;
 mod control;
 pub mod devices;
 pub mod folders;
@@ -138,7 +139,7 @@ impl Service {
         self.join(deadline + LAST_TURNS);
         // Folders have as long again to be synced.
         let deadline = Instant::now() + timeout;
-        let volumes = self.control.folders();
+        let volumes = self.control.volumes();
         let closing = !volumes.is_empty();
         folders::close(volumes, deadline);
         if !self.control.reaper.wait(deadline) {

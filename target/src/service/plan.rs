@@ -24,8 +24,8 @@ use crate::nfs3::TRANSFER_MAX;
 use crate::rdma::reverse::CALLS_MAX;
 use crate::rdma::{self, Ccp, ExposureLimits, FabricId, FabricSlot, Settings};
 use crate::service::devices::{self, Devices};
-use crate::service::folders;
 use crate::service::providers::ProviderKindCounters;
+use crate::service::{clusters, folders};
 use crate::transfer::TransferLimits;
 
 /// Send queue entries of a connection: several replies with the most segments of a header and the
@@ -70,6 +70,7 @@ pub fn volume(
                 ConfigProblem::new(path, error.to_string())
             })
         }
+        config::Store::Ceph(ceph) => clusters::open(config, index, ceph),
     }
 }
 

@@ -36,6 +36,36 @@ pub fn load(directory: Option<&Path>, file: &str) -> io::Result<[u8; 16]> {
     }
 }
 
+/// The secret of file handles of several servers, from a file that an operator made: 32 hexadecimal
+/// digits.
+///
+/// # Errors
+/// The file cannot be read, or has something else.
+pub fn shared(file: &Path) -> io::Result<[u8; 16]> {
+    let text = fs::read_to_string(file)
+        .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", file.display())))?;
+    digits(text.trim()).ok_or_else(|| {
+        let text = format!(
+            "{} does not hold 32 hexadecimal digits; make one with `openssl rand -hex 16`",
+            file.display()
+        );
+        io::Error::new(io::ErrorKind::InvalidData, text)
+    })
+}
+
+fn digits(text: &str) -> Option<[u8; 16]> {
+    let (pairs, odd) = text.as_bytes().as_chunks::<2>();
+    if !odd.is_empty() || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return None;
+    }
+    let mut secret = Vec::with_capacity(16);
+    for pair in pairs {
+        let pair = std::str::from_utf8(pair).ok()?;
+        secret.push(u8::from_str_radix(pair, 16).ok()?);
+    }
+    secret.try_into().ok()
+}
+
 fn fresh() -> io::Result<[u8; 16]> {
     let mut secret = [0; 16];
     fs::File::open("/dev/urandom")?.read_exact(&mut secret)?;
@@ -60,6 +90,27 @@ fn keep(directory: &Path, path: &Path, secret: &[u8]) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_shared_secret_is_32_digits() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("secret");
+        let mut told = Vec::new();
+        for text in [
+            "0",
+            "00112233445566778899aabbccddeef",
+            "00112233445566778899aabbccddeefg",
+        ] {
+            fs::write(&file, text).unwrap();
+            told.push(shared(&file).unwrap_err().to_string());
+        }
+        assert!(told.iter().all(|why| why.contains("32 hexadecimal digits")));
+        fs::write(&file, "00112233445566778899aabbccddeeFF\n").unwrap();
+        let secret = shared(&file).unwrap();
+        assert_eq!((secret[0], secret[1], secret[15]), (0, 0x11, 0xff));
+        let missing = shared(&folder.path().join("missing")).unwrap_err();
+        assert!(missing.to_string().contains("missing"), "{missing}");
+    }
 
     #[test]
     fn a_kept_secret_survives_and_a_loose_one_does_not() {

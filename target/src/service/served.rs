@@ -8,6 +8,7 @@ use millrace_store::posix::engine::Backend;
 use millrace_store::posix::identity::privileged;
 use millrace_store::posix::volume::Volume;
 
+use super::clusters;
 use super::control::ServiceControl;
 use crate::exports::{ExportId, Squash};
 
@@ -31,11 +32,7 @@ impl ServiceControl {
             });
             ExportStatus {
                 path: rules.path.clone(),
-                store: match volume {
-                    AnyVolume::Memory(_) => "memory",
-                    AnyVolume::Posix(_) => "posix",
-                }
-                .to_owned(),
+                store: volume.kind().to_owned(),
                 access: if rules.read_only { "ro" } else { "rw" }.to_owned(),
                 squash: match rules.squash {
                     Squash::None => "none",
@@ -57,6 +54,7 @@ impl ServiceControl {
                         .map(|rate| rate.0),
                 },
                 folder,
+                cluster: configured.and_then(|export| clusters::status(export, volume)),
             }
         });
         exports.collect()
@@ -66,8 +64,8 @@ impl ServiceControl {
     pub(super) fn usage_of(&self, export: ExportId, volume: &AnyVolume) -> Option<Usage> {
         match volume {
             AnyVolume::Memory(store) => Some(store.usage()),
-            AnyVolume::Posix(volume) => {
-                let space = self.spaces.of(export, volume)?;
+            kept => {
+                let space = self.spaces.of(export, kept)?;
                 Some(Usage {
                     total_bytes: space.total_bytes,
                     used_bytes: space.used_bytes,

@@ -1,11 +1,11 @@
-//! The space on the file systems of folders. Queries run on threads of their own: a file system
+//! The space on the file systems of exports. Queries run on threads of their own: a file system
 //! that hangs does not delay others.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use millrace_store::posix::volume::Volume;
+use millrace_store::any::AnyVolume;
 use millrace_store::posix::volume_info::FileSystemSpace;
 
 use crate::exports::ExportId;
@@ -37,12 +37,12 @@ struct SpacesState {
 }
 
 impl Spaces {
-    /// The space of an export's folder, a few seconds old or from before the file system hung.
+    /// The space of an export's file system, a few seconds old or from before the file system hung.
     /// Waits only briefly.
-    pub fn of(&self, export: ExportId, volume: &Volume) -> Option<FileSystemSpace> {
+    pub fn of(&self, export: ExportId, volume: &AnyVolume) -> Option<FileSystemSpace> {
         let cell = Arc::clone(lock(&self.known).entry(export).or_default());
         let volume = volume.clone();
-        cell.get(Instant::now(), move || volume.space().ok())
+        cell.get(Instant::now(), move || volume.space())
     }
 
     /// Removes exports that are no longer served.

@@ -1,5 +1,7 @@
 //! Access control lists as POSIX.1e has them (acl(5)).
 
+use crate::Caller;
+
 /// Most entries for users and groups of a list.
 pub const ACCESS_ENTRIES_MAX: usize = 1024;
 
@@ -78,6 +80,32 @@ impl AccessList {
             None => self.group = plain.group,
         }
         self
+    }
+
+    /// Whether the list, with permission bits as they are now, gives a caller all `wanted` rights.
+    /// `owner` has the user and the group that own the object.
+    #[must_use]
+    pub fn allows(&self, caller: &Caller, owner: (u32, u32), mode: u32, wanted: u32) -> bool {
+        let gives = |rights: u32| rights & wanted == wanted;
+        if caller.uid == owner.0 {
+            return gives(mode >> 6);
+        }
+        let mask = mode >> 3;
+        let mut users = self.users.iter();
+        if let Some((_, rights)) = users.find(|(user, _)| *user == caller.uid) {
+            return gives(u32::from(*rights) & mask);
+        }
+        let own = caller.in_group(owner.1).then_some(self.group);
+        let named = self.groups.iter();
+        let named = named.filter(|(group, _)| caller.in_group(*group));
+        let mut of_groups = own.into_iter().chain(named.map(|(_, rights)| *rights));
+        match of_groups.next() {
+            None => gives(mode),
+            Some(first) => {
+                let mut all = std::iter::once(first).chain(of_groups);
+                all.any(|rights| gives(u32::from(rights) & mask))
+            }
+        }
     }
 
     /// What an object that is made with a mode inherits of this default list.

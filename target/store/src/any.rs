@@ -4,13 +4,18 @@
 //! and a steady READ or WRITE allocates nothing. Operations on names of a folder are boxed: their
 //! futures are large and would enlarge every task of a reactor.
 
-use millrace_mempool::Slice;
+use std::time::{Duration, Instant};
+
+use millrace_mempool::{Pool, Slice};
 use millrace_reactor::Clock;
 
+#[cfg(feature = "ceph")]
+use crate::ceph::{CephStore, volume::CephVolume};
 use crate::memory::MemoryStore;
 use crate::posix::PosixStore;
 use crate::posix::engine::Engine;
 use crate::posix::volume::Volume;
+use crate::posix::volume_info::FileSystemSpace;
 use crate::{
     AccessControl, AccessLists, AccessMask, Attributes, Caller, ClientKey, CookieVerifier,
     CopiedRange, CreateHow, DirectoryEntry, DirectoryOutcome, ExtendedAttributes, FileData,
@@ -19,6 +24,9 @@ use crate::{
     StagedWrite, Statistics, Store, StoreError, Time, UsageAdvice, WriteVerifier, Written,
 };
 
+/// The interval of checking whether a volume's helpers are done.
+const PAUSE: Duration = Duration::from_millis(5);
+
 /// What an export serves from, whichever kind. Clones share it, also between threads.
 #[derive(Clone)]
 pub enum AnyVolume {
@@ -26,6 +34,9 @@ pub enum AnyVolume {
     Memory(MemoryStore),
     /// A folder of the host.
     Posix(Volume),
+    /// A directory of a CephFS file system.
+    #[cfg(feature = "ceph")]
+    Ceph(CephVolume),
 }
 
 impl AnyVolume {
@@ -35,6 +46,8 @@ impl AnyVolume {
         match (self, other) {
             (Self::Memory(one), Self::Memory(other)) => one.is(other),
             (Self::Posix(one), Self::Posix(other)) => one.is(other),
+            #[cfg(feature = "ceph")]
+            (Self::Ceph(one), Self::Ceph(other)) => one.is(other),
             _ => false,
         }
     }
@@ -43,18 +56,95 @@ impl AnyVolume {
     #[must_use]
     pub fn posix(&self) -> Option<&Volume> {
         match self {
-            Self::Memory(_) => None,
             Self::Posix(volume) => Some(volume),
+            _ => None,
         }
     }
 
-    /// Its store on the reactor that `engine` and `clock` belong to. `None` for a folder without
-    /// an engine.
+    /// Its kind, as the configuration names it.
     #[must_use]
-    pub fn store(&self, engine: Option<&Engine>, clock: &Clock) -> Option<AnyStore> {
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Memory(_) => "memory",
+            Self::Posix(_) => "posix",
+            #[cfg(feature = "ceph")]
+            Self::Ceph(_) => "ceph",
+        }
+    }
+
+    /// Whether its files are kept outside of this process, so that it has to be closed.
+    #[must_use]
+    pub fn is_kept_elsewhere(&self) -> bool {
+        !matches!(self, Self::Memory(_))
+    }
+
+    /// Its name in logs; empty in memory.
+    #[must_use]
+    pub fn name(&self) -> String {
+        match self {
+            Self::Memory(_) => String::new(),
+            Self::Posix(volume) => volume.config().name.clone(),
+            #[cfg(feature = "ceph")]
+            Self::Ceph(volume) => volume.config().name.clone(),
+        }
+    }
+
+    /// Whether nothing else uses it: no reactor and no job.
+    #[must_use]
+    pub fn is_sole(&self) -> bool {
+        match self {
+            Self::Memory(_) => false,
+            Self::Posix(volume) => volume.is_sole(),
+            #[cfg(feature = "ceph")]
+            Self::Ceph(volume) => volume.is_sole(),
+        }
+    }
+
+    /// Ends its service, once no reactor uses it. Blocks as long as its file system does.
+    pub fn close(&self) {
+        // Reactors have left syncing and closing to helpers.
+        while self.is_busy() {
+            std::thread::sleep(PAUSE);
+        }
+        match self {
+            Self::Memory(_) => {}
+            Self::Posix(volume) => volume.close(),
+            #[cfg(feature = "ceph")]
+            Self::Ceph(volume) => volume.close(),
+        }
+    }
+
+    /// The space of its file system, unless it is in memory. Blocks.
+    #[must_use]
+    pub fn space(&self) -> Option<FileSystemSpace> {
+        match self {
+            Self::Memory(_) => None,
+            Self::Posix(volume) => volume.space().ok(),
+            #[cfg(feature = "ceph")]
+            Self::Ceph(volume) => volume.space().ok(),
+        }
+    }
+
+    fn is_busy(&self) -> bool {
+        let load = match self {
+            Self::Memory(_) => return false,
+            Self::Posix(volume) => volume.helpers().load(),
+            #[cfg(feature = "ceph")]
+            Self::Ceph(volume) => volume.load(),
+        };
+        load.running > 0 || load.queued > 0
+    }
+
+    /// Its store on the reactor that `pool`, `engine` and `clock` belong to. `None` for a folder
+    /// without an engine.
+    #[must_use]
+    #[cfg_attr(not(feature = "ceph"), allow(unused_variables))] // The engine has the pool.
+    pub fn store(&self, pool: &Pool, engine: Option<&Engine>, clock: &Clock) -> Option<AnyStore> {
         Some(match self {
             Self::Memory(store) => AnyStore::Memory(store.clone()),
             Self::Posix(volume) => AnyStore::Posix(PosixStore::new(volume, engine?, clock)),
+            #[cfg(feature = "ceph")]
+            Self::Ceph(volume) => AnyStore::Ceph(CephStore::new(volume, pool)),
         })
     }
 }
@@ -66,6 +156,9 @@ pub enum AnyStore {
     Memory(MemoryStore),
     /// A folder of the host.
     Posix(PosixStore),
+    /// A directory of a CephFS file system.
+    #[cfg(feature = "ceph")]
+    Ceph(CephStore),
 }
 
 impl AnyStore {
@@ -75,7 +168,31 @@ impl AnyStore {
         match (self, volume) {
             (Self::Memory(one), AnyVolume::Memory(other)) => one.is(other),
             (Self::Posix(one), AnyVolume::Posix(other)) => one.volume().is(other),
+            #[cfg(feature = "ceph")]
+            (Self::Ceph(one), AnyVolume::Ceph(other)) => one.volume().is(other),
             _ => false,
+        }
+    }
+
+    /// Does what is due by the time of the reactor's turn, such as closing idle objects. Returns the
+    /// amount of work.
+    pub fn poll(&self, now: Instant) -> usize {
+        match self {
+            Self::Memory(_) => 0,
+            Self::Posix(store) => store.poll(now),
+            #[cfg(feature = "ceph")]
+            Self::Ceph(store) => store.poll(now),
+        }
+    }
+
+    /// When [`AnyStore::poll`] next has work, for reactors that sleep.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Instant> {
+        match self {
+            Self::Memory(_) => None,
+            Self::Posix(store) => store.next_deadline(),
+            #[cfg(feature = "ceph")]
+            Self::Ceph(store) => store.next_deadline(),
         }
     }
 }
@@ -86,6 +203,9 @@ pub enum Reservation {
     Memory(<MemoryStore as FileData>::Reservation),
     /// In a folder.
     Posix(<PosixStore as FileData>::Reservation),
+    /// In CephFS.
+    #[cfg(feature = "ceph")]
+    Ceph(<CephStore as FileData>::Reservation),
 }
 
 /// Calls the store that there is. Futures of folders are boxed, but for the attributes.
@@ -94,12 +214,16 @@ macro_rules! namespace {
         match $any {
             AnyStore::Memory(store) => store.attributes($object).await,
             AnyStore::Posix(store) => store.attributes($object).await,
+            #[cfg(feature = "ceph")]
+            AnyStore::Ceph(store) => Box::pin(store.attributes($object)).await,
         }
     };
     ($any:ident.$operation:ident($($argument:ident),*)) => {
         match $any {
             AnyStore::Memory(store) => store.$operation($($argument),*).await,
             AnyStore::Posix(store) => Box::pin(store.$operation($($argument),*)).await,
+            #[cfg(feature = "ceph")]
+            AnyStore::Ceph(store) => Box::pin(store.$operation($($argument),*)).await,
         }
     };
 }
@@ -114,6 +238,8 @@ macro_rules! apart {
         match $any {
             AnyStore::Memory(store) => Box::pin(store.$operation($($argument),*)).await,
             AnyStore::Posix(store) => Box::pin(store.$operation($($argument),*)).await,
+            #[cfg(feature = "ceph")]
+            AnyStore::Ceph(store) => Box::pin(store.$operation($($argument),*)).await,
         }
     };
 }
@@ -130,6 +256,11 @@ macro_rules! file_data {
                 let staged = store.stage_write($($argument),*).await?;
                 staged.map(Reservation::Posix)
             }
+            #[cfg(feature = "ceph")]
+            AnyStore::Ceph(store) => {
+                let staged = Box::pin(store.stage_write($($argument),*)).await?;
+                staged.map(Reservation::Ceph)
+            }
         })
     };
     ($any:ident.commit_write($staged:ident, $stability:ident)) => {{
@@ -142,6 +273,11 @@ macro_rules! file_data {
             (AnyStore::Posix(store), Some(Reservation::Posix(own))) => {
                 store.commit_write(staged.map(|()| own), $stability).await
             }
+            #[cfg(feature = "ceph")]
+            (AnyStore::Ceph(store), Some(Reservation::Ceph(own))) => {
+                let staged = staged.map(|()| own);
+                Box::pin(store.commit_write(staged, $stability)).await
+            }
             // Staged by another store than this one.
             _ => Modified::failed(StoreError::Stale),
         }
@@ -150,6 +286,8 @@ macro_rules! file_data {
         match $any {
             AnyStore::Memory(store) => store.$operation($($argument),*).await,
             AnyStore::Posix(store) => store.$operation($($argument),*).await,
+            #[cfg(feature = "ceph")]
+            AnyStore::Ceph(store) => Box::pin(store.$operation($($argument),*)).await,
         }
     };
 }
@@ -177,6 +315,8 @@ impl Store for AnyStore {
         match self {
             Self::Memory(store) => store.for_client(client).map(Self::Memory),
             Self::Posix(store) => store.for_client(client).map(Self::Posix),
+            #[cfg(feature = "ceph")]
+            Self::Ceph(store) => store.for_client(client).map(Self::Ceph),
         }
     }
 
@@ -184,6 +324,8 @@ impl Store for AnyStore {
         match self {
             Self::Memory(store) => store.immediate(),
             Self::Posix(store) => store.immediate(),
+            #[cfg(feature = "ceph")]
+            Self::Ceph(store) => store.immediate(),
         }
     }
 
@@ -191,6 +333,8 @@ impl Store for AnyStore {
         match self {
             Self::Memory(store) => store.root(),
             Self::Posix(store) => store.root(),
+            #[cfg(feature = "ceph")]
+            Self::Ceph(store) => store.root(),
         }
     }
 
@@ -198,6 +342,8 @@ impl Store for AnyStore {
         match self {
             Self::Memory(store) => store.properties(),
             Self::Posix(store) => store.properties(),
+            #[cfg(feature = "ceph")]
+            Self::Ceph(store) => store.properties(),
         }
     }
 
@@ -205,6 +351,8 @@ impl Store for AnyStore {
         match self {
             Self::Memory(store) => store.outlives_process(),
             Self::Posix(store) => store.outlives_process(),
+            #[cfg(feature = "ceph")]
+            Self::Ceph(store) => store.outlives_process(),
         }
     }
 }

@@ -18,11 +18,18 @@
 mod parts;
 
 mod access_list;
+mod access_list_format;
 pub mod any;
 mod caller_groups;
+#[cfg(feature = "ceph")]
+pub mod ceph;
+mod exclusive;
+mod lru;
 pub mod memory;
+mod name_check;
 pub mod posix;
 pub mod types;
+mod verifier;
 
 pub use access_list::*;
 pub use caller_groups::CallerGroups;

@@ -442,6 +442,9 @@ pub struct Properties {
     pub counts_changes: bool,
     /// Whether others than this store may change files, unknown to it.
     pub changes_elsewhere: bool,
+    /// Whether other servers change the same objects. Attributes before a change are then not
+    /// reported, as a change of another server may lie between them and the own one.
+    pub shared_by_servers: bool,
 }
 
 /// Why an operation failed; the names follow RFC 1813 section 2.6.

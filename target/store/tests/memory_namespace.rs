@@ -15,6 +15,7 @@ fn with(test: impl FnOnce(&MemoryStore)) {
 }
 
 suites::namespace_tests!(with);
+suites::space_tests!(with);
 
 #[test]
 fn links_of_one_object_are_bounded() {

@@ -30,7 +30,7 @@ const CRATES: [&str; 12] = [
 
 /// Parallel modules, of which each may have a type of the same name: versions of a protocol, RPC
 /// protocols, engines of the store, and what is there with a cargo feature and what without.
-const PARALLEL: [[&str; 2]; 7] = [
+const PARALLEL: [[&str; 2]; 9] = [
     ["target/wire/src/mount", "target/wire/src/nfs3"],
     ["target/wire/src/mount", "target/wire/src/ccp"],
     ["target/wire/src/nfs3", "target/wire/src/ccp"],
@@ -39,6 +39,8 @@ const PARALLEL: [[&str; 2]; 7] = [
         "target/wire/src/rpcrdma/version2",
     ],
     ["target/store/src/memory", "target/store/src/posix"],
+    ["target/store/src/memory", "target/store/src/ceph"],
+    ["target/store/src/posix", "target/store/src/ceph"],
     ["target/store/src/any", "target/store/src/"],
     [
         "target/src/service/devices/built_in",

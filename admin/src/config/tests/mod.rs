@@ -2,6 +2,7 @@
 //! unusual YAML.
 
 mod accepted;
+mod ceph;
 mod differences;
 mod gss;
 mod odd_yaml;

@@ -334,7 +334,7 @@ fn store_rules() {
             "",
             "`root`, `direct`",
         ),
-        ("{ kind: tape }", 18, ".kind", "`memory` or `posix`"),
+        ("{ kind: tape }", 18, ".kind", "`memory`, `posix`, `ceph`"),
         ("{ kind: posix }", 10, "", "needs the key `root`"),
         (
             "{ kind: posix, root: /a, size: 1GiB }",

@@ -1,7 +1,7 @@
-//! Metrics of exports of kind posix: folders of the host.
+//! Metrics of exports of kind posix and ceph.
 
 super::families! {
-    /// Exports that are folders of the host.
+    /// Exports that are folders of the host, or in CephFS.
     FOLDERS = "Folders";
 
     STORE_READS = Counter "millrace_store_reads_total" in "reads" [EXPORT, READ_WAY]
@@ -72,6 +72,14 @@ super::families! {
         "1 where all callers act as the server's own user, 0 where they act as themselves."
         for "Alert: the server lacks CAP_SETUID or CAP_SETGID, and `identity: server` accepts that."
         absent "servers with exports in memory only";
+    STORE_MOUNTED = Gauge "millrace_store_mounted" in "" [EXPORT]
+        "1 while there is a session with the Ceph cluster, 0 while it is begun anew."
+        for "Alert: clients get JUKEBOX until the file system is mounted again."
+        absent "servers without exports of kind ceph";
+    STORE_LOST_SESSIONS = Counter "millrace_store_lost_sessions_total" in "sessions" [EXPORT]
+        "Sessions that the Ceph cluster has ended."
+        for "Alert: the cluster did not hear this server in time, or an operator evicted it. Uncommitted data is written again."
+        absent "servers without exports of kind ceph";
     STORE_STUCK = Gauge "millrace_store_stuck_seconds" in "seconds" [EXPORT]
         "Time since the last job ended, while jobs are running."
         for "Alert: the file system hangs."

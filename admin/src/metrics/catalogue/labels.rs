@@ -89,9 +89,10 @@ labels! {
     STORE_CLASS = "class"
         "The operation: read, reserve and finish a write, operations on names and attributes, make writes durable."
         ["read", "write", "metadata", "commit"];
-    READ_WAY = "way" "Bypassing the page cache, from it, or from the device through it."
-        ["direct", "cached", "buffered"];
-    WRITE_WAY = "way" "Bypassing the page cache, or into it." ["direct", "buffered"];
+    READ_WAY = "way" "Bypassing the page cache, from it, from the device through it, or from a Ceph cluster."
+        ["direct", "cached", "buffered", "cluster"];
+    WRITE_WAY = "way" "Bypassing the page cache, into it, or to a Ceph cluster."
+        ["direct", "buffered", "cluster"];
     JOB_STATE = "state" "Running on a thread, or queued." ["running", "queued"];
     TRANSFER = "operation" "The direction of file data." ["read", "write"];
     CHANGE = "outcome"

@@ -7,7 +7,6 @@ use millrace_admin::config::{Config, Export, Store};
 use millrace_mempool::Registry;
 use millrace_store::any::AnyVolume;
 use millrace_store::memory;
-use millrace_store::posix::volume::Volume;
 
 use super::ticket::ChangeRefused;
 use crate::exports::{Exports, ExportsError, Rules};
@@ -67,15 +66,15 @@ pub fn adjust(served: &ExportVolumes, next: &Config) {
 pub enum Remains {
     /// One in memory.
     Memory(memory::Remains),
-    /// A folder.
-    Posix(Volume),
+    /// One that is kept outside of this process.
+    Kept(AnyVolume),
 }
 
 impl Remains {
     fn of(volume: &AnyVolume) -> Self {
         match volume {
             AnyVolume::Memory(store) => Self::Memory(store.remains()),
-            AnyVolume::Posix(volume) => Self::Posix(volume.clone()),
+            kept => Self::Kept(kept.clone()),
         }
     }
 }
@@ -133,8 +132,8 @@ impl Reaper {
     pub fn wait(&self, deadline: Instant) -> bool {
         let mut state = self.lock();
         let busy = |state: &ExportsState| {
-            let posix = |one: &Remains| matches!(one, Remains::Posix(_));
-            state.closing > 0 || state.remains.iter().any(posix)
+            let kept = |one: &Remains| matches!(one, Remains::Kept(_));
+            state.closing > 0 || state.remains.iter().any(kept)
         };
         while busy(&state) {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -165,8 +164,8 @@ impl Reaper {
                             left.push(Remains::Memory(memory));
                         }
                     }
-                    Remains::Posix(volume) if volume.is_sole() => sole.push(volume),
-                    Remains::Posix(volume) => left.push(Remains::Posix(volume)),
+                    Remains::Kept(volume) if volume.is_sole() => sole.push(volume),
+                    Remains::Kept(volume) => left.push(Remains::Kept(volume)),
                 }
             }
             let mut state = self.lock();
@@ -192,9 +191,9 @@ impl Reaper {
 
     /// Syncs a folder. One whose file system hangs does not delay others.
     #[allow(clippy::needless_pass_by_value)] // Ends here.
-    fn close(&self, volume: Volume) {
-        folders::close_one(&volume);
-        let path = volume.config().name.clone();
+    fn close(&self, volume: AnyVolume) {
+        volume.close();
+        let path = volume.name();
         drop(volume);
         tracing::info!(path, "the export's folder is closed");
         self.lock().closing -= 1;

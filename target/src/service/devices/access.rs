@@ -110,7 +110,7 @@ fn pinned(config: &Config, reactors: usize) -> u64 {
     let pools = (config.mempool.size.bytes()).saturating_mul(reactors as u64);
     let stores = config.exports.iter().map(|export| match &export.store {
         Store::Memory { size } => size.bytes(),
-        Store::Posix(_) => 0,
+        Store::Posix(_) | Store::Ceph(_) => 0,
     });
     stores.fold(pools, u64::saturating_add)
 }

@@ -82,6 +82,11 @@ pub fn own(config: &Config, file: &Path) -> impl Iterator<Item = UsedPath> {
         of_admin.socket.as_deref(),
         PlaceUse::Write,
     ));
+    files.push((
+        root().key("handle_secret"),
+        config.handle_secret.as_deref(),
+        PlaceUse::Read,
+    ));
     if let Some(tls) = &of_admin.tls {
         let key = |name| admin().key("tls").key(name);
         files.extend([
@@ -100,6 +105,19 @@ pub fn own(config: &Config, file: &Path) -> impl Iterator<Item = UsedPath> {
             (key("keytab"), Some(gss.keytab.as_path()), PlaceUse::Read),
             (key("map"), gss.map.as_deref(), PlaceUse::Read),
         ]);
+    }
+    for (index, export) in config.exports.iter().enumerate() {
+        if let Store::Ceph(ceph) = &export.store {
+            let key = || root().key("exports").index(index).key("store");
+            files.extend([
+                (key().key("conf"), Some(ceph.conf.as_path()), PlaceUse::Read),
+                (
+                    key().key("keyring"),
+                    ceph.keyring.as_deref(),
+                    PlaceUse::Read,
+                ),
+            ]);
+        }
     }
     let mut places = Vec::new();
     for (key, file, used) in files {
@@ -140,7 +158,7 @@ pub fn exported(config: &Config) -> impl Iterator<Item = UsedPath> {
             let key = KeyPath::root().key("exports").index(index);
             Some((key.key("store").key("root"), &posix.root))
         }
-        Store::Memory { .. } => None,
+        Store::Memory { .. } | Store::Ceph(_) => None,
     });
     let roots = config.admin.exportable_roots.iter().enumerate();
     let roots = roots.map(|(index, root)| {

@@ -11,7 +11,7 @@ use millrace_admin::config::{Config, ConfigProblem, Cores, KeyPath};
 
 use super::change::LogFilter;
 use super::memory::{self, Freed};
-use super::{devices, folders, gss, hardening};
+use super::{clusters, devices, folders, gss, hardening};
 
 pub use running::RunningServer;
 
@@ -31,6 +31,7 @@ pub fn problems(config: &Config, running: Option<&RunningServer>) -> Vec<ConfigP
     problems.extend(hardening::problems(config));
     problems.extend(gss::problems(config));
     problems.extend(folders::unserved(config));
+    problems.extend(clusters::unreadable(config));
     problems.extend(folders::unentitled(config));
     if running.is_none() {
         problems.extend(listeners::problems(config));
@@ -43,6 +44,7 @@ pub fn problems(config: &Config, running: Option<&RunningServer>) -> Vec<ConfigP
 #[must_use]
 pub fn file_problems(config: &Config) -> Vec<ConfigProblem> {
     let mut problems = devices::unserved(config);
+    problems.extend(clusters::unbuilt(config));
     if let Err(message) = LogFilter::parse(&config.log) {
         problems.push(ConfigProblem::new(KeyPath::root().key("log"), message));
     }

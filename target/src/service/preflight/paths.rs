@@ -1,4 +1,4 @@
-//! Checks that the server can write its files.
+//! Checks that the server can use its files.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -8,6 +8,7 @@ use millrace_admin::config::{Config, ConfigProblem, KeyPath};
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 
 use crate::service::lock::StateLock;
+use crate::service::secret;
 
 /// `replaces`: a running server uses the state directory, and will have ended then.
 pub fn problems(config: &Config, replaces: bool) -> Vec<ConfigProblem> {
@@ -16,6 +17,11 @@ pub fn problems(config: &Config, replaces: bool) -> Vec<ConfigProblem> {
         let refused = state_directory(directory, replaces).err();
         let path = KeyPath::root().key("state_directory");
         problems.extend(refused.map(|why| ConfigProblem::new(path, why)));
+    }
+    if let Some(file) = &config.handle_secret {
+        let refused = secret::shared(file).err();
+        let path = KeyPath::root().key("handle_secret");
+        problems.extend(refused.map(|why| ConfigProblem::new(path, why.to_string())));
     }
     if let Some(file) = &config.admin.audit_file {
         let path = KeyPath::root().key("admin").key("audit_file");

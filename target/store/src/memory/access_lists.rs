@@ -43,30 +43,6 @@ impl Drop for KeptLists {
     }
 }
 
-/// Whether a list, with permission bits as they are, gives a caller all `wanted` rights.
-pub(super) fn allows(list: &AccessList, caller: &Caller, stored: &Stored, wanted: u32) -> bool {
-    let gives = |rights: u32| rights & wanted == wanted;
-    if caller.uid == stored.uid {
-        return gives(stored.mode >> 6);
-    }
-    let mask = stored.mode >> 3;
-    let mut users = list.users.iter();
-    if let Some((_, rights)) = users.find(|(user, _)| *user == caller.uid) {
-        return gives(u32::from(*rights) & mask);
-    }
-    let own = caller.in_group(stored.gid).then_some(list.group);
-    let named = list.groups.iter();
-    let named = named.filter(|(group, _)| caller.in_group(*group));
-    let mut of_groups = own.into_iter().chain(named.map(|(_, rights)| *rights));
-    match of_groups.next() {
-        None => gives(stored.mode),
-        Some(first) => {
-            let mut all = std::iter::once(first).chain(of_groups);
-            all.any(|rights| gives(u32::from(rights) & mask))
-        }
-    }
-}
-
 /// Lists that a new object begins with, of those of its directory; `stored` gets their mode.
 pub(super) fn inherited(
     directory: &Inode,

@@ -1,6 +1,5 @@
 //! Permission checks.
 
-use super::access_lists;
 use super::attributes::{HAS_LIST, STICKY, Stored};
 use super::inode::Inode;
 use crate::{AccessMask, Caller, Kind, Result, StoreError};
@@ -48,7 +47,10 @@ pub(super) fn allows(caller: &Caller, object: Judged<'_>, wanted: u32) -> bool {
         && let Some(kept) = object.inode.map(|inode| inode.lists.load())
         && let Some(kept) = &*kept
     {
-        return access_lists::allows(&kept.lists.access, caller, stored, wanted);
+        return kept
+            .lists
+            .access
+            .allows(caller, (stored.uid, stored.gid), stored.mode, wanted);
     }
     let class = if caller.uid == stored.uid {
         6

@@ -176,6 +176,7 @@ impl Tree {
             access_lists: true,
             counts_changes: true,
             changes_elsewhere: false,
+            shared_by_servers: false,
         }
     }
 }

@@ -17,7 +17,7 @@ pub(super) fn io_error(error: &io::Error) -> StoreError {
 
 /// The meaning of an error of the kernel (RFC 1813 section 2.6). For a lack of resources on the
 /// server, such as descriptors, clients are asked to retry.
-pub(super) fn store_error(error: Errno) -> StoreError {
+pub(crate) fn store_error(error: Errno) -> StoreError {
     match error {
         Errno::PERM => StoreError::NotOwner,
         Errno::NOENT => StoreError::NotFound,

@@ -85,6 +85,7 @@ impl FileSystem {
             access_lists: has_access_lists(self.mount.as_fd()),
             counts_changes: false,
             changes_elsewhere: true,
+            shared_by_servers: false,
         })
     }
 }

@@ -7,7 +7,7 @@
 //! | `handle`, `open_files`, `name_cache`, `containment` | opening objects by handle and by name, inside the folder only |
 //! | `descriptor` | queries of open descriptors |
 //! | `view` | the context of operations: one reactor's part of a volume, for one client |
-//! | `objects`, `object`, `shared_file`, `lru` | the objects that a reactor keeps open |
+//! | `objects`, `object`, `shared_file` | the objects that a reactor keeps open |
 //! | `identity`, `groups`, `membership`, `helpers` | identities and threads of operations that may block |
 //! | `lookup`, `namespace`, `listing`, `setattr`, `xattrs` | operations that find, change or list names and attributes |
 //! | `client_queues`, `client_waiters` | queues served client by client in turn |
@@ -29,7 +29,7 @@ mod containment;
 mod data;
 mod descriptor;
 pub mod engine;
-mod errors;
+pub(crate) mod errors;
 mod file_system;
 mod folder;
 mod groups;
@@ -40,7 +40,6 @@ pub mod host_locks;
 pub mod identity;
 mod listing;
 mod lookup;
-mod lru;
 mod membership;
 mod mounts;
 mod name_cache;

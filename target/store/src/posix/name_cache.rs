@@ -8,7 +8,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::handle::Key;
-use super::lru::Lru;
+use crate::lru::Lru;
 
 /// The most objects in the cache, each of about 200 bytes.
 const MOST: usize = 131_072;

@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 
 use super::data::sync_group::ObjectState;
 use super::file_system::FileSystem;
-use super::lru::Lru;
 pub(super) use super::object::{DataFile, Use};
 use super::object::{Files, Verdicts};
 use super::open_files::{Opened, open_handle};
 pub(super) use super::shared_file::SharedFile;
 use super::volume::Volume;
+use crate::lru::Lru;
 use crate::{ClientKey, Handle, Kind, Result, StoreError};
 
 /// How long an unused object stays open: then the space of a file removed by other programs is

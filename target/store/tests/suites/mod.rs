@@ -40,6 +40,13 @@ macro_rules! namespace_tests {
     };
 }
 
+/// Of stores that count the space that files really take.
+macro_rules! space_tests {
+    ($with:path) => {
+        crate::suites::tests_of!($with, namespace, a_file_takes_no_space_for_its_size);
+    };
+}
+
 macro_rules! permission_tests {
     ($with:path) => {
         crate::suites::tests_of!(
@@ -94,4 +101,6 @@ macro_rules! xattr_tests {
     };
 }
 
-pub(crate) use {namespace_tests, permission_tests, range_tests, tests_of, xattr_tests};
+pub(crate) use {
+    namespace_tests, permission_tests, range_tests, space_tests, tests_of, xattr_tests,
+};

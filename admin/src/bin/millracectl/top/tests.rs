@@ -124,6 +124,7 @@ fn sample(seconds: u64) -> Sample {
             bytes_written: requests * 1024,
             folder: None,
             limits: RateLimits::default(),
+            cluster: None,
         }]),
     }
 }

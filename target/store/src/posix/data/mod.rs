@@ -8,7 +8,6 @@
 //! | `io_mode_lock` | separates direct writes from those through the page cache |
 //! | `sync_group` | syncs of files, shared by waiting calls |
 //! | `admission`, `in_flight` | limits and completion of operations in flight |
-//! | `verifier` | the write verifier, and its file after a clean stop |
 //! | `counters` | figures for operators |
 
 mod admission;
@@ -22,7 +21,6 @@ mod ranges;
 mod read;
 mod route;
 pub(super) mod sync_group;
-mod verifier;
 pub(super) mod volume_data;
 pub(super) mod write;
 

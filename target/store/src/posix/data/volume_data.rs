@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::counters::{Counters, VolumeFigures};
-use super::verifier::Verifier;
 use crate::WriteVerifier;
 use crate::posix::config::VolumeConfig;
+use crate::verifier::Verifier;
 
 /// The state of a volume's data, shared by all reactors.
 pub(in crate::posix) struct VolumeData {

@@ -14,13 +14,12 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, makedev, openat, statat}
 use rustix::io::Errno;
 
 use super::job_context::{Changed, JobContext, OpenObject};
+use crate::exclusive::{carries, verifier_times};
 use crate::posix::errors::store_error;
 use crate::posix::open_files::{Opened, attributes_of};
 use crate::posix::setattr::{self, resize, steps};
 use crate::posix::sys::{self, calls};
-use crate::{
-    Attributes, CreateHow, Kind, Result, SetAttributes, SetTime, SpecialKind, StoreError, Time,
-};
+use crate::{Attributes, CreateHow, Kind, Result, SetAttributes, SetTime, SpecialKind, StoreError};
 
 /// The result of a creation.
 type Made = Result<Changed<Opened>>;
@@ -384,36 +383,10 @@ fn authorize(context: &JobContext, parent: &Attributes, set: &SetAttributes) -> 
     }
 }
 
-/// The verifier of an exclusive creation as the seconds of two times, so that it survives a
-/// restart. Every file system stores seconds of this range.
-fn verifier_seconds(verifier: [u8; 8]) -> [u64; 2] {
-    let [a, b, c, d, e, f, g, h] = verifier;
-    [[a, b, c, d], [e, f, g, h]].map(|half| u64::from(u32::from_be_bytes(half) & 0x7fff_ffff))
-}
-
-fn verifier_times(verifier: [u8; 8], set: &SetAttributes) -> SetAttributes {
-    let [accessed, modified] = verifier_seconds(verifier).map(|seconds| {
-        SetTime::To(Time {
-            seconds,
-            nanoseconds: 0,
-        })
-    });
-    SetAttributes {
-        accessed,
-        modified,
-        ..*set
-    }
-}
-
-/// Whether a file is as an exclusive creation with this verifier left it.
-fn carries(found: &Attributes, verifier: [u8; 8], set: &SetAttributes) -> bool {
-    found.size == set.size.unwrap_or(0)
-        && [found.accessed.seconds, found.modified.seconds] == verifier_seconds(verifier)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Time;
 
     #[test]
     fn another_object_in_the_place_of_a_new_one_is_left_alone() {
@@ -441,12 +414,5 @@ mod tests {
         // Nothing to set, nothing to check.
         let nothing = SetAttributes::default();
         assert_eq!(finish(&object(), Kind::Directory, 0o755, &nothing), Ok(()));
-    }
-
-    #[test]
-    fn verifiers_are_times_that_every_file_system_keeps() {
-        let verifier = [0xff, 0xff, 0xff, 0xff, 0x80, 0, 0, 5];
-        assert_eq!(verifier_seconds(verifier), [0x7fff_ffff, 5]);
-        assert_ne!(verifier_seconds([1; 8]), verifier_seconds([2; 8]));
     }
 }

@@ -5,7 +5,6 @@
 //! the change if the volume is strict ([`durable`]), and answers. The kernel checks permissions.
 
 pub(super) mod changes;
-mod check;
 mod create;
 mod durable;
 mod job_context;
@@ -15,6 +14,7 @@ pub(super) mod unlinked;
 
 use super::open_files::Opened;
 use super::view::ClientView;
+use crate::name_check as check;
 use crate::{
     Attributes, Caller, Consistency, CreateHow, Handle, Kind, Linked, Modified, Renamed, Result,
     SetAttributes, SpecialKind, StoreError,

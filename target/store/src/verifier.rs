@@ -18,7 +18,7 @@ use crate::WriteVerifier;
 const TITLE: &str = "millrace write verifier 1 ";
 
 /// One volume's verifier.
-pub(super) struct Verifier {
+pub(crate) struct Verifier {
     value: AtomicU64,
     changes: AtomicU64,
 }

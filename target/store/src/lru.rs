@@ -8,7 +8,7 @@ use std::hash::Hash;
 const NONE: u32 = u32::MAX;
 
 /// Entries by key, in order of use.
-pub(super) struct Lru<K, V> {
+pub(crate) struct Lru<K, V> {
     index: HashMap<K, u32>,
     slots: Vec<LruSlot<K, V>>,
     /// The first of the free slots, linked by `next`.

@@ -1,4 +1,4 @@
-//! Checks of names before the kernel is called.
+//! Checks of names before a system is called that takes texts with a zero byte at the end.
 
 use std::ffi::CString;
 

@@ -1,0 +1,201 @@
+//! A mount, and the objects and files that are kept of it. All of it is used by helpers only, since
+//! also closing may block.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+
+use super::handle::{self, ObjectKey};
+use super::sys::{File, Identity, Inode, Mount, MountConfig, MountError, OpenMode};
+use crate::lru::Lru;
+use crate::{Caller, Handle};
+
+/// How long an unused object stays known.
+const OBJECT_IDLE: Duration = Duration::from_secs(60);
+
+/// How long an unused file stays open. An open file delays changes by other servers.
+const FILE_IDLE: Duration = Duration::from_secs(5);
+
+/// A mount and what is open.
+pub(super) struct Session {
+    // Dropped in this order.
+    files: Mutex<Lru<(u64, OpenMode), IdleEntry<File>>>,
+    objects: Mutex<Lru<u64, IdleEntry<Inode>>>,
+    root: Arc<Inode>,
+    pub root_handle: Handle,
+    /// The identity of the file system in handles.
+    pub file_system: u64,
+    pub superuser: Identity,
+    mount: Arc<Mount>,
+    most: usize,
+}
+
+struct IdleEntry<T> {
+    value: Arc<T>,
+    used: Instant,
+}
+
+impl Session {
+    /// Mounts, and keeps at most so many objects and files.
+    pub fn open(config: &MountConfig, most: usize) -> Result<Self, MountError> {
+        let mount = Mount::open(config)?;
+        let failed = |error| MountError {
+            step: "reading the root".to_owned(),
+            error,
+        };
+        let superuser = Identity::of(&Caller::SUPERUSER);
+        let root = Arc::new(Inode::root(&mount).map_err(failed)?);
+        let found = root.attributes(&superuser).map_err(failed)?;
+        let file_system = handle::file_system(mount.file_system_number(), &found);
+        Ok(Self {
+            files: Mutex::new(Lru::new()),
+            objects: Mutex::new(Lru::new()),
+            root_handle: ObjectKey::of(&found).handle(file_system),
+            root,
+            file_system,
+            superuser,
+            mount,
+            most: most.max(1),
+        })
+    }
+
+    /// The root.
+    pub fn root(&self) -> &Arc<Inode> {
+        &self.root
+    }
+
+    /// The mount.
+    pub fn mount(&self) -> &Arc<Mount> {
+        &self.mount
+    }
+
+    /// The object with a number.
+    ///
+    /// # Errors
+    /// [`Errno::STALE`]: there is none. Errors of the cluster.
+    pub fn object(&self, number: u64) -> Result<Arc<Inode>, Errno> {
+        if let Some(entry) = lock(&self.objects).get(&number) {
+            entry.used = Instant::now();
+            return Ok(Arc::clone(&entry.value));
+        }
+        let found = Inode::by_number(&self.mount, number)?;
+        Ok(self.keep(number, found))
+    }
+
+    /// Keeps an object that was found.
+    pub fn keep(&self, number: u64, found: Inode) -> Arc<Inode> {
+        let value = Arc::new(found);
+        insert(&self.objects, number, &value, self.most);
+        value
+    }
+
+    /// An object's file, open for reading or writing.
+    ///
+    /// # Errors
+    /// Errors of the cluster.
+    pub fn file(
+        &self,
+        number: u64,
+        inode: &Arc<Inode>,
+        mode: OpenMode,
+    ) -> Result<Arc<File>, Errno> {
+        if let Some(entry) = lock(&self.files).get(&(number, mode)) {
+            entry.used = Instant::now();
+            return Ok(Arc::clone(&entry.value));
+        }
+        let value = Arc::new(File::open(inode, &self.superuser, mode)?);
+        insert(&self.files, (number, mode), &value, self.most);
+        Ok(value)
+    }
+
+    /// An object's file if it is open for writing already.
+    pub fn written_file(&self, number: u64) -> Option<Arc<File>> {
+        let mut files = lock(&self.files);
+        let entry = files.get(&(number, OpenMode::Write))?;
+        Some(Arc::clone(&entry.value))
+    }
+
+    /// Lets go of an object whose last name was removed, so that its space becomes free.
+    pub fn forget(&self, number: u64) {
+        let modes = [OpenMode::Read, OpenMode::Write];
+        let files = modes.map(|mode| lock(&self.files).remove(&(number, mode)));
+        let object = lock(&self.objects).remove(&number);
+        // Not under the locks: closing may block.
+        drop((files, object));
+    }
+
+    /// Lets go of what has not been used for long.
+    pub fn sweep(&self, now: Instant) {
+        drop(idle(&self.files, now, FILE_IDLE));
+        drop(idle(&self.objects, now, OBJECT_IDLE));
+    }
+
+    /// Open files whose writes may not be durable yet.
+    pub fn written_files(&self) -> Vec<Arc<File>> {
+        let mut files = lock(&self.files);
+        let mut written = Vec::new();
+        let count = files.len();
+        for _ in 0..count {
+            let Some((key, _)) = files.oldest() else {
+                break;
+            };
+            let key = *key;
+            if let Some(entry) = files.get(&key)
+                && key.1 == OpenMode::Write
+            {
+                written.push(Arc::clone(&entry.value));
+            }
+        }
+        written
+    }
+
+    /// Objects known, and files open.
+    pub fn kept(&self) -> (usize, usize) {
+        (lock(&self.objects).len(), lock(&self.files).len())
+    }
+}
+
+/// Adds an entry. What has to go for it is dropped without the lock.
+fn insert<K: Copy + Eq + std::hash::Hash, T>(
+    table: &Mutex<Lru<K, IdleEntry<T>>>,
+    key: K,
+    value: &Arc<T>,
+    most: usize,
+) {
+    let mut entries = lock(table);
+    let used = Instant::now();
+    let value = Arc::clone(value);
+    let mut gone = vec![entries.insert(key, IdleEntry { value, used })];
+    while entries.len() > most {
+        let Some((oldest, _)) = entries.oldest() else {
+            break;
+        };
+        let oldest = *oldest;
+        gone.push(entries.remove(&oldest));
+    }
+    drop(entries);
+    drop(gone);
+}
+
+/// Removes the entries that have been idle for a time.
+fn idle<K: Copy + Eq + std::hash::Hash, T>(
+    table: &Mutex<Lru<K, IdleEntry<T>>>,
+    now: Instant,
+    time: Duration,
+) -> Vec<IdleEntry<T>> {
+    let mut entries = lock(table);
+    let mut gone = Vec::new();
+    while let Some((key, entry)) = entries.oldest() {
+        if now.saturating_duration_since(entry.used) < time {
+            break;
+        }
+        let key = *key;
+        gone.extend(entries.remove(&key));
+    }
+    gone
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,396 @@
+//! A volume: what all reactors share of an export of a CephFS file system.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+
+pub use super::config::*;
+use super::session::Session;
+use super::sys::SpaceFound;
+use crate::posix::helpers::{HelperLoad, Helpers};
+use crate::posix::volume_info::FileSystemSpace;
+use crate::verifier::Verifier;
+use crate::{ClientKey, Handle, Result, StoreError, WriteVerifier};
+
+/// The helper that closes what is idle.
+const SWEEPER: HelperLimits = HelperLimits {
+    threads: 1,
+    queue: 1,
+};
+
+/// How long to wait before the next attempt to mount.
+const REMOUNT_PAUSE: Duration = Duration::from_secs(2);
+
+/// An export of a CephFS file system. Clones share it.
+#[derive(Clone)]
+pub struct CephVolume(Arc<VolumeState>);
+
+struct VolumeState {
+    config: CephConfig,
+    /// Helpers for names and attributes, and for data.
+    names: Helpers,
+    data: Helpers,
+    /// Closes what is idle. Its jobs are no progress of clients' ones.
+    sweeper: Helpers,
+    root: Handle,
+    file_system: u64,
+    verifier: Verifier,
+    session: Mutex<Option<Arc<Session>>>,
+    closed: AtomicBool,
+    /// Whether closing what is idle is requested and has not begun.
+    sweeps: AtomicBool,
+    counters: CephCounters,
+}
+
+/// What helpers count.
+#[derive(Default)]
+pub(super) struct CephCounters {
+    pub reads: AtomicU64,
+    pub read_bytes: AtomicU64,
+    pub writes: AtomicU64,
+    pub written_bytes: AtomicU64,
+    pub syncs: AtomicU64,
+    pub name_syncs: AtomicU64,
+    pub commits: AtomicU64,
+    pub sync_errors: AtomicU64,
+    pub delays: AtomicU64,
+    pub lost_sessions: AtomicU64,
+}
+
+/// Figures of a volume, for operators.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CephFigures {
+    /// Reads.
+    pub reads: u64,
+    /// Bytes read.
+    pub read_bytes: u64,
+    /// Writes.
+    pub writes: u64,
+    /// Bytes written.
+    pub written_bytes: u64,
+    /// Syncs of files.
+    pub syncs: u64,
+    /// Syncs of names and attributes.
+    pub name_syncs: u64,
+    /// Commits that succeeded.
+    pub commits: u64,
+    /// Syncs and synchronous writes that failed, so that written data may be lost.
+    pub sync_errors: u64,
+    /// Changes of the write verifier since the start.
+    pub verifier_changes: u64,
+    /// Operations that clients were asked to repeat later.
+    pub delays: u64,
+    /// Sessions with the cluster that were lost.
+    pub lost_sessions: u64,
+    /// Whether there is a session now.
+    pub is_mounted: bool,
+    /// Objects known, now.
+    pub known_objects: u64,
+    /// Files open, now.
+    pub open_files: u64,
+}
+
+impl CephVolume {
+    /// Mounts a file system. Waits for the cluster.
+    ///
+    /// # Errors
+    /// It cannot be mounted.
+    pub fn open(config: CephConfig) -> std::result::Result<Self, MountError> {
+        let session = Session::open(&config.mount(), config.limits.open_files)?;
+        let helpers = config.limits.helpers;
+        Ok(Self(Arc::new(VolumeState {
+            names: Helpers::new(&format!("names {}", config.name), helpers),
+            data: Helpers::new(&format!("data {}", config.name), helpers),
+            sweeper: Helpers::new(&format!("sweep {}", config.name), SWEEPER),
+            root: session.root_handle,
+            file_system: session.file_system,
+            verifier: Verifier::start(None),
+            session: Mutex::new(Some(Arc::new(session))),
+            closed: AtomicBool::new(false),
+            sweeps: AtomicBool::new(false),
+            counters: CephCounters::default(),
+            config,
+        })))
+    }
+
+    /// Whether both are one and the same.
+    #[must_use]
+    pub fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// The configuration.
+    #[must_use]
+    pub fn config(&self) -> &CephConfig {
+        &self.0.config
+    }
+
+    /// The root directory.
+    #[must_use]
+    pub fn root(&self) -> Handle {
+        self.0.root
+    }
+
+    /// The identity of the file system in handles: equal on all servers.
+    #[must_use]
+    pub fn identity(&self) -> u64 {
+        self.0.file_system
+    }
+
+    /// Helpers for names and attributes.
+    #[must_use]
+    pub fn names(&self) -> &Helpers {
+        &self.0.names
+    }
+
+    /// Helpers for data.
+    #[must_use]
+    pub fn data(&self) -> &Helpers {
+        &self.0.data
+    }
+
+    /// The load of both kinds of helpers.
+    #[must_use]
+    pub fn load(&self) -> HelperLoad {
+        let (names, data) = (self.0.names.load(), self.0.data.load());
+        HelperLoad {
+            threads: names.threads + data.threads,
+            running: names.running + data.running,
+            queued: names.queued + data.queued,
+            queued_clients: names.queued_clients.max(data.queued_clients),
+            stuck: names.stuck.max(data.stuck),
+        }
+    }
+
+    /// Whether nothing else uses it: no reactor and no job.
+    #[must_use]
+    pub fn is_sole(&self) -> bool {
+        Arc::strong_count(&self.0) == 1
+    }
+
+    /// Whether a change of names or attributes is durable when it is answered.
+    pub(super) fn is_strict(&self) -> bool {
+        self.0.config.sync == Sync::Strict
+    }
+
+    pub(super) fn counters(&self) -> &CephCounters {
+        &self.0.counters
+    }
+
+    /// The write verifier. It has to be read after the session, and before the write.
+    pub(super) fn verifier(&self) -> WriteVerifier {
+        self.0.verifier.get()
+    }
+
+    /// Written data may be lost.
+    pub(super) fn change_verifier(&self) {
+        self.0.verifier.change();
+    }
+
+    /// The session.
+    ///
+    /// # Errors
+    /// [`StoreError::Delay`]: there is none now.
+    pub(super) fn session(&self) -> Result<Arc<Session>> {
+        self.0.lock().clone().ok_or(StoreError::Delay)
+    }
+
+    /// The meaning of an error of a session.
+    pub(super) fn error(&self, session: &Arc<Session>, error: Errno) -> StoreError {
+        match error {
+            Errno::NOTCONN | Errno::SHUTDOWN => {
+                self.lose(session);
+                StoreError::Delay
+            }
+            Errno::TIMEDOUT => StoreError::Delay,
+            error => crate::posix::errors::store_error(error),
+        }
+    }
+
+    /// The cluster has ended a session: another one is begun, and data that was not durable counts
+    /// as lost.
+    fn lose(&self, session: &Arc<Session>) {
+        let mut current = self.0.lock();
+        if !current
+            .as_ref()
+            .is_some_and(|one| Arc::ptr_eq(one, session))
+        {
+            return;
+        }
+        // Before there is another session, so that no sync of that one has this verifier.
+        self.change_verifier();
+        self.0.counters.lost_sessions.fetch_add(1, SeqCst);
+        let lost = current.take();
+        drop(current);
+        tracing::error!(
+            path = self.0.config.name,
+            "the cluster has ended this server's session; clients write uncommitted data again"
+        );
+        let volume = Arc::downgrade(&self.0);
+        let thread = std::thread::Builder::new().name("ceph-mount".to_owned());
+        let begun = thread.spawn(move || {
+            if let Some(lost) = &lost {
+                lost.mount().abort();
+            }
+            drop(lost);
+            remount(&volume);
+        });
+        if let Err(error) = begun {
+            tracing::error!(path = self.0.config.name, %error, "the export cannot be mounted again");
+        }
+    }
+
+    /// Closes what has been idle for long. Runs on a helper.
+    fn sweep(&self) {
+        self.0.sweeps.store(false, SeqCst);
+        if let Ok(session) = self.session() {
+            session.sweep(Instant::now());
+        }
+    }
+
+    /// Makes written data durable and unmounts. Blocks; no operation may be started any more.
+    pub fn close(&self) {
+        self.0.closed.store(true, SeqCst);
+        let Some(session) = self.0.lock().take() else {
+            return;
+        };
+        for file in session.written_files() {
+            if let Err(error) = file.sync(false) {
+                self.0.counters.sync_errors.fetch_add(1, SeqCst);
+                tracing::error!(path = self.0.config.name, %error, "a file could not be synced");
+            }
+        }
+    }
+
+    /// The space of the file system. Blocks.
+    ///
+    /// # Errors
+    /// Errors of the cluster.
+    pub fn space(&self) -> Result<FileSystemSpace> {
+        let session = self.session()?;
+        let SpaceFound {
+            total,
+            free,
+            objects,
+            ..
+        } = session
+            .root()
+            .space()
+            .map_err(|error| self.error(&session, error))?;
+        Ok(FileSystemSpace {
+            total_bytes: total,
+            used_bytes: total.saturating_sub(free),
+            inodes: objects,
+        })
+    }
+
+    /// Figures.
+    #[must_use]
+    pub fn figures(&self) -> CephFigures {
+        let session = self.0.lock().clone();
+        let (objects, files) = session.as_ref().map_or((0, 0), |session| session.kept());
+        let counters = &self.0.counters;
+        let figures = CephFigures {
+            reads: counters.reads.load(SeqCst),
+            read_bytes: counters.read_bytes.load(SeqCst),
+            writes: counters.writes.load(SeqCst),
+            written_bytes: counters.written_bytes.load(SeqCst),
+            syncs: counters.syncs.load(SeqCst),
+            name_syncs: counters.name_syncs.load(SeqCst),
+            commits: counters.commits.load(SeqCst),
+            sync_errors: counters.sync_errors.load(SeqCst),
+            verifier_changes: self.0.verifier.changes(),
+            delays: counters.delays.load(SeqCst),
+            lost_sessions: counters.lost_sessions.load(SeqCst),
+            is_mounted: session.is_some(),
+            known_objects: objects as u64,
+            open_files: files as u64,
+        };
+        end(session);
+        figures
+    }
+
+    /// Asks the client of an operation to repeat it.
+    pub(super) fn count_delay<T>(&self, outcome: &Result<T>) {
+        if matches!(outcome, Err(StoreError::Delay)) {
+            self.0.counters.delays.fetch_add(1, SeqCst);
+        }
+    }
+
+    /// Has a helper close what has been idle for long, once for all reactors: requests must not
+    /// pile up while the cluster does not answer.
+    pub(super) fn request_sweep(&self) {
+        if self.0.sweeps.swap(true, SeqCst) {
+            return;
+        }
+        let volume = self.clone();
+        let job = self.0.sweeper.run(ClientKey::OWN, move || volume.sweep());
+        if job.is_refused() {
+            self.0.sweeps.store(false, SeqCst);
+        }
+    }
+}
+
+impl VolumeState {
+    fn lock(&self) -> MutexGuard<'_, Option<Arc<Session>>> {
+        self.session.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for VolumeState {
+    fn drop(&mut self) {
+        end(self.lock().take());
+    }
+}
+
+/// Drops a session. If it is the last of it, that unmounts, which a reactor must not wait for.
+fn end(session: Option<Arc<Session>>) {
+    let Some(session) = session.and_then(Arc::into_inner) else {
+        return;
+    };
+    let thread = std::thread::Builder::new().name("ceph-unmount".to_owned());
+    // Without a thread, it is unmounted here.
+    drop(thread.spawn(move || drop(session)));
+}
+
+/// Mounts a volume again, until that succeeds or the volume is gone.
+fn remount(volume: &Weak<VolumeState>) {
+    let mut told = false;
+    loop {
+        let Some((mount, most)) = volume.upgrade().and_then(|volume| {
+            let config = &volume.config;
+            let is_open = !volume.closed.load(SeqCst);
+            is_open.then(|| (config.mount(), config.limits.open_files))
+        }) else {
+            return;
+        };
+        let opened = Session::open(&mount, most);
+        let Some(volume) = volume.upgrade() else {
+            return;
+        };
+        let path = &volume.config.name;
+        match opened {
+            Ok(session) if session.file_system != volume.file_system => {
+                tracing::error!(
+                    path,
+                    "another file system is there now; the export stays closed"
+                );
+                return;
+            }
+            Ok(session) => {
+                tracing::info!(path, "the export is mounted again");
+                *volume.lock() = Some(Arc::new(session));
+                return;
+            }
+            Err(error) => {
+                if !std::mem::replace(&mut told, true) {
+                    tracing::error!(path, %error, "the export cannot be mounted again yet");
+                }
+            }
+        }
+        drop(volume);
+        std::thread::sleep(REMOUNT_PAUSE);
+    }
+}

@@ -1,0 +1,195 @@
+//! What only a store in a cluster has: two servers of one file system, lost sessions, handles.
+
+mod ceph_common;
+mod common;
+
+use ceph_common::{World, conf, config, directory};
+use common::*;
+use millrace_store::ceph::volume::Sync;
+use millrace_store::{
+    ExtendedAttributes, FileData, FileRanges, Namespace, RangeContent, Stability, Store,
+    StoreError, WriteVerifier,
+};
+
+/// Two servers of one empty directory.
+fn two() -> Option<[World; 2]> {
+    let conf = conf()?;
+    let root = directory(conf.clone());
+    Some([(); 2].map(|()| World::open(config(conf.clone(), &root))))
+}
+
+#[test]
+fn two_servers_have_the_same_handles_bytes_and_attributes() {
+    let Some([one, other]) = two() else { return };
+    assert_eq!(one.root(), other.root());
+    assert_eq!(one.volume.identity(), other.volume.identity());
+    let directory = make_directory(&one.store, one.root(), b"directory");
+    let file = create(&one.store, &ROOT, directory, b"file");
+    let bytes = pattern(5, 200_000);
+    write(&one.store, file, 7, &bytes).unwrap();
+    // By the handle alone, without a look at the names before.
+    assert_eq!(read(&other.store, file, 7, 200_000), bytes);
+    assert_eq!(attributes(&other.store, file), attributes(&one.store, file));
+    let found = now(other.lookup(&ROOT, directory, b"file")).unwrap();
+    assert_eq!(found.0, file);
+    let before = attributes(&one.store, file).change;
+    write(&other.store, file, 0, b"changed").unwrap();
+    assert_eq!(read(&one.store, file, 0, 7), b"changed");
+    assert!(attributes(&one.store, file).change > before);
+    let moved = now(other.rename(&ROOT, (directory, b"file"), (other.root(), b"moved")));
+    moved.result.unwrap();
+    assert_eq!(read(&one.store, file, 0, 7), b"changed");
+    assert_eq!(
+        now(one.lookup(&ROOT, directory, b"file")).map(|_| ()),
+        Err(StoreError::NotFound)
+    );
+    now(one.remove(&ROOT, one.root(), b"moved")).result.unwrap();
+    for server in [&one, &other] {
+        assert_eq!(now(server.attributes(file)), Err(StoreError::Stale));
+    }
+}
+
+#[test]
+fn a_handle_of_another_file_system_or_object_is_stale() {
+    let Some([one, _]) = two() else { return };
+    let file = create(&one.store, &ROOT, one.root(), b"file");
+    for place in [3, 12, 20, 28] {
+        let mut bytes = file.as_bytes().to_vec();
+        bytes[place] ^= 1;
+        let other = millrace_store::Handle::new(&bytes).unwrap();
+        assert_eq!(
+            now(one.attributes(other)),
+            Err(StoreError::Stale),
+            "{place}"
+        );
+    }
+}
+
+#[test]
+fn a_name_is_not_moved_onto_a_directory_above_it() {
+    let Some([one, _]) = two() else { return };
+    let (store, root) = (&one.store, one.root());
+    let upper = make_directory(store, root, b"upper");
+    let middle = make_directory(store, upper, b"middle");
+    make_directory(store, middle, b"lower");
+    create(store, &ROOT, middle, b"file");
+    for (from, expected) in [
+        ((upper, &b"middle"[..]), StoreError::NotEmpty),
+        ((middle, b"lower"), StoreError::NotEmpty),
+        ((middle, b"file"), StoreError::IsDirectory),
+    ] {
+        let moved = now(store.rename(&ROOT, from, (root, b"upper"))).result;
+        assert_eq!(moved, Err(expected));
+    }
+}
+
+#[test]
+fn a_file_of_an_exclusive_creation_that_did_not_end_is_the_next_creators() {
+    let Some([one, other]) = two() else { return };
+    let root = one.root();
+    let create = |server: &World, verifier: u8| {
+        let set = millrace_store::SetAttributes::default();
+        let how = millrace_store::CreateHow::Exclusive([verifier; 8], set);
+        now(server.create(&user(10), root, b"file", &how)).result
+    };
+    // As a server leaves it that ends in between.
+    let how = millrace_store::CreateHow::Guarded(mode(0o1000));
+    let left = now(one.create(&user(10), root, b"file", &how))
+        .result
+        .unwrap();
+    let made = create(&other, 1).unwrap();
+    assert_eq!((made.0, made.1.mode), (left.0, 0o600));
+    assert_eq!(create(&one, 1).unwrap().0, left.0, "sent again");
+    assert_eq!(create(&one, 2), Err(StoreError::Exists));
+    // It has no attribute that clients see.
+    let mut names = Vec::new();
+    now(one.xattrs(&ROOT, made.0, &mut names)).unwrap();
+    assert_eq!(names, b"");
+}
+
+#[test]
+fn snapshots_are_not_reached_by_names() {
+    let Some([one, _]) = two() else { return };
+    let (store, root) = (&one.store, one.root());
+    let sought = now(store.lookup(&ROOT, root, b".snap"));
+    assert_eq!(sought.map(|_| ()), Err(StoreError::NotFound));
+    let made = now(store.make_directory(&ROOT, root, b".snap", &mode(0o755)));
+    assert_eq!(made.result.map(|_| ()), Err(StoreError::Denied));
+    assert!(!list(store, root).contains(&b".snap".to_vec()));
+}
+
+#[test]
+fn a_read_only_volume_refuses_every_change() {
+    let Some(conf) = conf() else { return };
+    let root = directory(conf.clone());
+    let writer = World::open(config(conf.clone(), &root));
+    let file = create(&writer.store, &ROOT, writer.root(), b"file");
+    write(&writer.store, file, 0, b"bytes").unwrap();
+    let mut config = config(conf, &root);
+    config.read_only = true;
+    let world = World::open(config);
+    let (store, root) = (&world.store, world.root());
+    let refused = StoreError::ReadOnly;
+    assert_eq!(read(store, file, 0, 5), b"bytes");
+    assert_eq!(write(store, file, 0, b"x"), Err(refused));
+    let how = millrace_store::CreateHow::Unchecked(mode(0o644));
+    let made = now(store.create(&ROOT, root, b"new", &how));
+    assert_eq!(made.result.map(|_| ()), Err(refused));
+    let done = [
+        now(store.remove(&ROOT, root, b"file")).result,
+        now(store.rename(&ROOT, (root, b"file"), (root, b"x"))).result,
+        now(store.link(&ROOT, file, root, b"x")).result,
+        now(store.set_attributes(&ROOT, file, &size(0), None)).result,
+        now(store.deallocate(&ROOT, file, 0, 5)).result,
+    ];
+    assert_eq!(done, [Err(refused); 5]);
+}
+
+#[test]
+fn holes_are_punched_and_the_size_stays() {
+    let Some([one, _]) = two() else { return };
+    let file = create(&one.store, &user(10), one.root(), b"file");
+    let bytes = pattern(7, 100_000);
+    write(&one.store, file, 0, &bytes).unwrap();
+    let before = attributes(&one.store, file);
+    for (caller, expected) in [(11, Err(StoreError::Denied)), (10, Ok(()))] {
+        let done = now(one.deallocate(&user(caller), file, 5000, 50_000));
+        assert_eq!(done.result, expected);
+    }
+    let after = attributes(&one.store, file);
+    assert_eq!(after.size, before.size);
+    assert!(after.change > before.change);
+    let mut expected = bytes;
+    expected[5000..55_000].fill(0);
+    assert!(read(&one.store, file, 0, 100_000) == expected);
+    let sought = |content| now(one.seek(&ROOT, file, 6000, content)).unwrap();
+    assert_eq!(sought(RangeContent::Data).offset, 6000);
+    assert_eq!(sought(RangeContent::Hole).offset, 100_000);
+    let allocated = now(one.allocate(&ROOT, file, 0, 5)).result;
+    assert_eq!(allocated, Err(StoreError::NotSupported));
+}
+
+#[test]
+fn what_was_answered_as_durable_is_there_for_another_server() {
+    let Some(conf) = conf() else { return };
+    let root = directory(conf.clone());
+    let mut strict = config(conf.clone(), &root);
+    strict.sync = Sync::Strict;
+    let one = World::open(strict);
+    let file = create(&one.store, &ROOT, one.root(), b"file");
+    assert!(one.volume.figures().name_syncs > 0);
+    let mut slices = Vec::new();
+    let staged = now(one.stage_write(&ROOT, file, 0, 5, &mut slices)).unwrap();
+    fill(&slices, b"bytes");
+    drop(slices);
+    let written = now(one.commit_write(staged, Stability::FileSync)).result;
+    assert_eq!(written.unwrap().stability, Stability::FileSync);
+    assert_eq!(one.volume.figures().syncs, 1);
+    write(&one.store, file, 5, b" more").unwrap();
+    let verifier = now(one.commit(file, 0, 0)).result.unwrap();
+    assert_ne!(verifier, WriteVerifier([0; 8]));
+    assert_eq!(one.volume.figures().commits, 1);
+    let other = World::open(config(conf, &root));
+    let found = now(other.lookup(&ROOT, other.root(), b"file")).unwrap().0;
+    assert_eq!(read(&other.store, found, 0, 20), b"bytes more");
+}
