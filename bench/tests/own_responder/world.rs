@@ -8,7 +8,8 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
-use millrace::exports::{Exports, Flavor, Rules, Squash};
+use millrace::access::Security;
+use millrace::exports::{Exports, Rules, Squash};
 use millrace::handle::HandleKey;
 use millrace::mount3::MountTable;
 use millrace::rdma::{self, FabricSlot, Responder, ResponderShared, work};
@@ -89,7 +90,7 @@ impl World {
             path: "/export".to_owned(),
             clients: vec!["0.0.0.0/0".parse().expect("a network")],
             read_only: false,
-            flavor: Flavor::None,
+            security: [Security::Sys, Security::None].into(),
             squash: Squash::None,
             anonymous_uid: 65534,
             anonymous_gid: 65534,

@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use millrace::exports::{ExportId, Exports, Flavor, Rules, Squash};
+use millrace::exports::{ExportId, Exports, Rules, Squash};
 use millrace::flow::rate::Rates;
 use millrace::flow::{self, ClientLimit, Flow};
 use millrace::handle::HandleKey;
@@ -86,7 +86,11 @@ impl Server {
             path: "/export".to_owned(),
             clients: vec!["0.0.0.0/0".parse().expect("a network")],
             read_only: false,
-            flavor: Flavor::None,
+            security: [
+                millrace::access::Security::Sys,
+                millrace::access::Security::None,
+            ]
+            .into(),
             squash: Squash::None,
             anonymous_uid: 65534,
             anonymous_gid: 65534,

@@ -34,6 +34,12 @@ impl CallerGroups {
     }
 }
 
+impl Default for CallerGroups {
+    fn default() -> Self {
+        Self::NONE
+    }
+}
+
 impl Deref for CallerGroups {
     type Target = [u32];
 
