@@ -390,7 +390,7 @@ fn access_is_what_the_kernel_grants_the_caller() {
         let [file, folder, fifo, link] =
             ["file", "folder", "fifo", "link"].map(|name| find(&world, name).unwrap());
         let mut group = user(12);
-        group.groups.push(11);
+        group.groups = [11].into_iter().collect();
         let callers = [user(10), group, user(13)];
         // What each class of the mode grants: of a file, of a directory.
         let rights = |bits: u32| {
@@ -498,7 +498,7 @@ fn data_may_be_used_as_the_kernel_says_but_by_owners_always() {
             }
         }
         let mut member = user(14);
-        member.groups.push(11);
+        member.groups = [11].into_iter().collect();
         assert_eq!(may_read(&member), Ok(()));
         chown(root.join("file"), Some(13), Some(13)).unwrap();
         assert_eq!(may_read(&member), denied);

@@ -78,6 +78,8 @@ impl ChangeablePrograms for ReactorPrograms<AnyStore> {
         match &self.exports().by_id(export)?.store {
             AnyStore::Memory(_) => None,
             AnyStore::Posix(store) => Some(store.volume().clone()),
+            #[cfg(feature = "ceph")]
+            AnyStore::Ceph(_) => None,
         }
     }
 }

@@ -169,7 +169,6 @@ mod tests {
 
     use super::Identity;
     use crate::Caller;
-    use crate::Caller;
 
     #[test]
     fn order_and_repetitions_of_groups_mean_nothing() {
