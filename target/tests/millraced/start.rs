@@ -78,7 +78,7 @@ fn memory_that_no_machine_has_is_refused_before_any_is_touched() {
     let file = export("1048576GiB");
     let words = [
         "asked for",
-        "1048576GiB",
+        "1024TiB",
         "make the exports in memory or mempool.size smaller",
     ];
     refused(&file, &[("8:32: exports[0].store.size", &words)]);

@@ -18,7 +18,9 @@ fn check(name: &str, tls: &str) -> (Option<i32>, String) {
     let file = folder().join(format!("{name}.yaml"));
     let folder = folder();
     let tls = tls.replace("DIR", &folder.display().to_string());
-    fs::write(&file, format!("admin: {{ tls: {{ {tls} }} }}\n")).expect("written");
+    // Beside a server that has port 2049.
+    let text = format!("admin: {{ tls: {{ {tls} }} }}\nrpc: {{ listen: \"127.0.0.1:0\" }}\n");
+    fs::write(&file, text).expect("written");
     let ran = Command::new(env!("CARGO_BIN_EXE_millraced"))
         .args(["--check", "--config"])
         .arg(&file)
