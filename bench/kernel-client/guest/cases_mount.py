@@ -20,7 +20,7 @@ def mount(context):
     os.listdir(context.root)
 
 
-@case(shared=True)
+@case(shared=True, needs="chunks")
 def transport_counters(context):
     """One connection carried everything, with chunks, and no bad message."""
     counters = context.mounted.counters()
