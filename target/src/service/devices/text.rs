@@ -189,7 +189,7 @@ mod tests {
             "mlx5_0: RoCE, firmware 20.1, memory node 1, 4 completion vectors\n",
             "  port 1: active, MTU 4096\n    10.0.0.7 (::ffff:10.0.0.7)\n",
             "at most: 100 queue pairs with 200 requests, 30 ranges in a request (10 in a Read)",
-            "16 Reads served and 17 open at once; 1024GiB in a registration",
+            "16 Reads served and 17 open at once; 1TiB in a registration",
             "  features: memory windows, invalidation by Sends\n",
         ] {
             assert!(text.contains(words), "{words} in {text}");
