@@ -92,8 +92,10 @@ verbs_features=millrace/verbs,millrace-bench/verbs
 require_cargo_tool() {
     command -v "$1" >/dev/null 2>&1 && return 0
     [ -x "${CARGO_HOME:-$HOME/.cargo}/bin/$1" ] && return 0
-    note "installing $2 (compiles for a few minutes, once)"
-    (cd / && CARGO_TARGET_DIR="$CARGO_TARGET_DIR/tools" cargo install --quiet --locked "$2") ||
+    note "installing $2 (compiles for a minute or two, once)"
+    # Without optimization: its compilation takes a third of the time, and it has little to do.
+    (cd / && CARGO_PROFILE_DEV_DEBUG=none CARGO_TARGET_DIR="$CARGO_TARGET_DIR/tools" \
+        cargo install --quiet --locked --debug "$2") ||
         die "could not install $2"
 }
 
