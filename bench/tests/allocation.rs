@@ -1,7 +1,5 @@
 //! Steady calls allocate nothing: counted at the allocator, without what the provider does.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Instant;
 
@@ -15,6 +13,7 @@ use millrace_reactor::fabric::{
     Access, ConnectParameters, ControlPath, DataPath, Event, ExposeError, Exposure, Key, Operation,
     PostError, PrivateData, Provider, QueuePairId, QueuePairLimits, Revoked, Slices, WorkRequest,
 };
+use millrace_testing::allocation::{CountingAllocator, allocations, uncounted};
 use millrace_wire::nfs3::{
     FileHandle, Procedure, ReadArguments, ReaddirArguments, Stability, WriteArguments,
 };
@@ -22,39 +21,8 @@ use millrace_wire::private_data;
 use millrace_wire::rpcrdma::{Version, Versions};
 use millrace_wire::xdr::Bulk;
 
-thread_local! {
-    static COUNTING: Cell<bool> = const { Cell::new(false) };
-    static COUNT: Cell<u64> = const { Cell::new(0) };
-}
-
-struct Counting;
-
-// SAFETY: all is passed on to the system's allocator; the counters need no memory.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        if COUNTING.get() {
-            COUNT.set(COUNT.get() + 1);
-        }
-        // SAFETY: as the caller promises.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: as the caller promises.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
-
-/// Runs with counting on or off.
-fn counting<T>(on: bool, run: impl FnOnce() -> T) -> T {
-    let before = COUNTING.replace(on);
-    let result = run();
-    COUNTING.set(before);
-    result
-}
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 /// The loopback provider, whose own allocations do not count.
 struct Uncounted(Loopback);
@@ -68,10 +36,10 @@ impl Wrapper for Uncounted {
         &mut self.0
     }
     fn post_receive(&mut self, id: QueuePairId, buffer: Buffer) -> Result<(), (PostError, Buffer)> {
-        counting(false, || self.0.post_receive(id, buffer))
+        uncounted(|| self.0.post_receive(id, buffer))
     }
     fn post(&mut self, id: QueuePairId, chain: &mut Vec<WorkRequest>) -> Result<(), PostError> {
-        counting(false, || self.0.post(id, chain))
+        uncounted(|| self.0.post(id, chain))
     }
     fn expose(
         &mut self,
@@ -79,13 +47,12 @@ impl Wrapper for Uncounted {
         local: Slices,
         access: Access,
     ) -> Result<Exposure, (ExposeError, Slices)> {
-        let before = COUNTING.replace(false);
-        let exposed = self.0.expose(id, local, access);
-        COUNTING.set(before);
-        exposed
+        let mut exposed = None;
+        uncounted(|| exposed = Some(self.0.expose(id, local, access)));
+        exposed.expect("just done")
     }
     fn revoke(&mut self, id: QueuePairId, key: Key) -> Revoked {
-        counting(false, || self.0.revoke(id, key))
+        uncounted(|| self.0.revoke(id, key))
     }
 }
 
@@ -106,6 +73,8 @@ struct Bench {
     server_pool: Pool,
     now: Instant,
     ended: u64,
+    /// Allocations by the requester.
+    allocated: u64,
     /// The last call as the server received it.
     received: Vec<u8>,
 }
@@ -139,6 +108,7 @@ impl Bench {
             now,
             ended: 0,
             received: Vec::new(),
+            allocated: 0,
         };
         for _ in 0..10 {
             bench.turn();
@@ -188,14 +158,14 @@ impl Bench {
         let (connection, client) = (&mut self.connection, &mut self.client);
         let mut ended = 0;
         for event in events {
-            counting(true, || {
+            self.allocated += allocations(|| {
                 connection.handle(client, event, self.now, &mut |completion| {
                     assert!(completion.result.is_ok());
                     ended += 1;
                 });
             });
         }
-        counting(true, || connection.pump(client, &mut |_| {}));
+        self.allocated += allocations(|| connection.pump(client, &mut |_| {}));
         self.ended += ended;
         DataPath::flush(&mut self.client, self.now);
     }
@@ -273,7 +243,7 @@ fn repeated_calls_are_the_bytes_of_encoded_ones_and_allocate_nothing() {
     let template = template.expect("encodes");
     for offset in 0..40 {
         if offset == 20 {
-            COUNT.set(0);
+            bench.allocated = 0;
         }
         let now = bench.now;
         let sinks = [&memory[..]];
@@ -284,7 +254,10 @@ fn repeated_calls_are_the_bytes_of_encoded_ones_and_allocate_nothing() {
             sinks: &sinks,
         };
         let connection = &mut bench.connection;
-        counting(true, || connection.repeat(&template, &repetition, now)).expect("taken");
+        bench.allocated += allocations(|| {
+            let repeated = connection.repeat(&template, &repetition, now);
+            repeated.expect("taken");
+        });
         while bench.connection.pending() > 0 {
             bench.turn();
         }
@@ -300,7 +273,7 @@ fn repeated_calls_are_the_bytes_of_encoded_ones_and_allocate_nothing() {
         assert_eq!(repeated[tail..], encoded[tail..], "offset {offset}");
         assert_ne!(repeated[..tail], encoded[..tail], "other XIDs");
     }
-    assert_eq!(COUNT.get(), 0, "allocations in 40 calls");
+    assert_eq!(bench.allocated, 0, "allocations in 40 calls");
     let past = bench.connection.template(&call, &[41]);
     assert_eq!(past.err(), Some(SubmitError::Data), "past the arguments");
 }
@@ -330,11 +303,11 @@ fn steady(version: Version) -> Bench {
     };
     for round in 0..100 {
         if round == 20 {
-            COUNT.set(0);
+            bench.allocated = 0;
         }
         let now = bench.now;
         let connection = &mut bench.connection;
-        counting(true, || {
+        let mut submit = || {
             let call = Call::nfs3(1, Procedure::Read, read, 0);
             connection.submit(&call.with_sinks(&[&large]), now)?;
             let call = Call::nfs3(2, Procedure::Write, write(65_536), 0);
@@ -342,8 +315,10 @@ fn steady(version: Version) -> Bench {
             let call = Call::nfs3(3, Procedure::Write, write(1001), 0);
             connection.submit(&call.with_data(&small), now)?;
             connection.submit(&Call::nfs3(4, Procedure::Readdir, readdir, 32_768), now)
-        })
-        .expect("taken");
+        };
+        bench.allocated += allocations(|| {
+            submit().expect("taken");
+        });
         while bench.connection.pending() > 0 {
             bench.turn();
         }
@@ -351,6 +326,6 @@ fn steady(version: Version) -> Bench {
     assert_eq!(bench.ended, 400);
     let forms = bench.connection.counters().forms;
     assert_eq!(forms, [300, 100, 0], "each form that is meant to be steady");
-    assert_eq!(COUNT.get(), 0, "allocations in 320 calls");
+    assert_eq!(bench.allocated, 0, "allocations in 320 calls");
     bench
 }

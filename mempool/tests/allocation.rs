@@ -1,35 +1,14 @@
 //! A pool in its steady state allocates nothing from the heap.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::future::Future;
 use std::pin::pin;
 use std::task::{Context, Waker};
 
 use millrace_mempool::{Class, HugepagePolicy, Pool, PoolConfig, Registry};
-
-thread_local! {
-    static COUNT: Cell<u64> = const { Cell::new(0) };
-}
-
-struct Counting;
-
-// SAFETY: passes everything on to the system's allocator.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        COUNT.set(COUNT.get() + 1);
-        // SAFETY: the caller's promise, unchanged.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise, unchanged.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
+use millrace_testing::allocation::{CountingAllocator, allocations};
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 fn turn(pool: &Pool) {
     let mut context = Context::from_waker(Waker::noop());
@@ -49,12 +28,6 @@ fn lending_and_waiting_allocate_nothing() {
     let registry = Registry::new(HugepagePolicy::Off);
     let pool = Pool::new(&registry, PoolConfig { bytes: 2 << 20 }).unwrap();
     turn(&pool);
-    let before = COUNT.get();
-    for _ in 0..100 {
-        turn(&pool);
-    }
-    assert_eq!(COUNT.get(), before);
-    let held = vec![0_u8; 10];
-    assert_eq!(COUNT.get(), before + 1, "the count counts");
-    drop(held);
+    let count = allocations(|| (0..100).for_each(|_| turn(&pool)));
+    assert_eq!(count, 0);
 }

@@ -1,35 +1,15 @@
 //! Tasks, completions and timers allocate nothing in their steady state.
 
-use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use millrace_reactor::completion::Completions;
 use millrace_reactor::task::{TaskEnd, TaskSet};
 use millrace_reactor::timer::TimerWheel;
-
-thread_local! {
-    static COUNT: Cell<u64> = const { Cell::new(0) };
-}
-
-struct Counting;
-
-// SAFETY: passes everything on to the system's allocator.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        COUNT.set(COUNT.get() + 1);
-        // SAFETY: the caller's promise, unchanged.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise, unchanged.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
+use millrace_testing::allocation::{CountingAllocator, allocations};
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 async fn request(completions: Completions<u64>, tokens: &Cell<[u64; 32]>, at: usize) -> u64 {
     let (token, wait) = completions.register();
@@ -75,12 +55,5 @@ fn spawning_completing_and_timing_allocate_nothing() {
     };
     turn(0);
     turn(1);
-    let before = COUNT.get();
-    for round in 2..100 {
-        turn(round);
-    }
-    assert_eq!(COUNT.get(), before);
-    let held = vec![0_u8; 10];
-    assert_eq!(COUNT.get(), before + 1, "the count counts");
-    drop(held);
+    assert_eq!(allocations(|| (2..100).for_each(turn)), 0);
 }

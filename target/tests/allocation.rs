@@ -4,8 +4,6 @@
 mod initiator;
 mod support;
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
@@ -15,6 +13,7 @@ use millrace::call::{Answer, BulkArgument, Call, Limits, Reply, Serve, one_chunk
 use millrace::rpc::{ConnectionRef, GssAuthenticator, GssLimits};
 use millrace_gss::{Enctype, Identity, User};
 use millrace_mempool::{Class, Pool, Slice};
+use millrace_testing::allocation::{CountingAllocator, allocated};
 use millrace_wire::nfs3::{
     CreateArguments, CreateHow, CreateResults, FileHandle, NameInDirectory, Procedure,
     ReadArguments, SetAttributes, Stability, WriteArguments,
@@ -30,35 +29,8 @@ use support::message::encoded;
 use support::nfs4::{Bench4, put};
 use support::{Bench, Chunks};
 
-thread_local! {
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-struct Counting;
-
-// SAFETY: every call goes to the system's allocator as it is; counting touches a thread-local
-// without a destructor, which allocates nothing.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: the caller's promises are passed on.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promises are passed on.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-
-    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: the caller's promises are passed on.
-        unsafe { System.realloc(pointer, layout, size) }
-    }
-}
-
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 /// Serves one call as a transport would, and gives the list of slices back for the next.
 fn serve(
@@ -162,11 +134,11 @@ fn steady_calls_allocate_nothing() {
     for _ in 0..10 {
         list = all(list);
     }
-    let before = ALLOCATIONS.get();
+    let before = allocated();
     for _ in 0..1000 {
         list = all(list);
     }
-    assert_eq!(ALLOCATIONS.get() - before, 0);
+    assert_eq!(allocated() - before, 0);
 }
 
 #[test]
@@ -242,9 +214,9 @@ fn gss_lim_08_steady_calls_under_kerberos_allocate_nothing() {
     };
     let (first, steady) = rounds.split_at(ROUNDS);
     let list = first.iter().fold(Vec::new(), &mut all);
-    let before = ALLOCATIONS.get();
+    let before = allocated();
     let list = steady.iter().fold(list, &mut all);
-    assert_eq!(ALLOCATIONS.get() - before, 0);
+    assert_eq!(allocated() - before, 0);
     drop(list);
     let counters = contexts.all_call_counters();
     assert_eq!(counters[0].calls[0].get(), 6 * ROUNDS as u64);
@@ -315,7 +287,7 @@ fn v4_perf_01_and_v4_attr_28_steady_compounds_allocate_nothing() {
     let (mut list, mut before) = (Vec::new(), 0);
     for (at, [apart, inline, read, getattr]) in rounds.iter().enumerate() {
         if at == 10 {
-            before = ALLOCATIONS.get();
+            before = allocated();
         }
         let calls = [apart, inline, read, getattr];
         for (message, taken) in calls.into_iter().zip([&taken[..], &[], &[], &[]]) {
@@ -331,7 +303,7 @@ fn v4_perf_01_and_v4_attr_28_steady_compounds_allocate_nothing() {
             );
         }
     }
-    assert_eq!(ALLOCATIONS.get() - before, 0);
+    assert_eq!(allocated() - before, 0);
     assert_eq!(bench.state.finished.get(), 240);
     assert_eq!(chunks.pulls, 60);
 }

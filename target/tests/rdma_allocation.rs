@@ -5,8 +5,7 @@
 
 mod support;
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::rc::Rc;
 use std::time::Instant;
@@ -22,6 +21,7 @@ use millrace_reactor::fabric::{
     QueuePairId, QueuePairLimits, WorkRequest,
 };
 use millrace_store::Store;
+use millrace_testing::allocation::{CountingAllocator, allocations};
 use millrace_wire::nfs3::{
     CreateArguments, CreateHow, CreateResults, FileHandle, NameInDirectory, Procedure,
     ReadArguments, SetAttributes,
@@ -33,40 +33,8 @@ use support::message::{inline, nfs, parse, plain, reads, speak};
 use support::served::{status, write};
 use support::{SECRET, memory_store, results, rules, service};
 
-thread_local! {
-    static COUNTING: Cell<bool> = const { Cell::new(false) };
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-fn count() {
-    ALLOCATIONS.set(ALLOCATIONS.get() + u64::from(COUNTING.get()));
-}
-
-struct Counting;
-
-// SAFETY: every call goes to the system's allocator as it is; counting touches thread-locals
-// without destructors, which allocates nothing.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count();
-        // SAFETY: the caller's promises are passed on.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promises are passed on.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-
-    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        count();
-        // SAFETY: the caller's promises are passed on.
-        unsafe { System.realloc(pointer, layout, size) }
-    }
-}
-
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 const LIMITS: QueuePairLimits = QueuePairLimits {
     send_depth: 1024,
@@ -147,6 +115,8 @@ struct Both<T> {
     queue_pair: QueuePairId,
     events: Vec<Event>,
     turn: T,
+    /// Allocations in all turns.
+    allocated: u64,
 }
 
 impl<T: FnMut(Instant)> Both<T> {
@@ -154,9 +124,7 @@ impl<T: FnMut(Instant)> Both<T> {
         let now = Instant::now();
         self.client.flush(now);
         self.client.poll(now, &mut self.events);
-        COUNTING.set(true);
-        (self.turn)(now);
-        COUNTING.set(false);
+        self.allocated += allocations(|| (self.turn)(now));
     }
 
     fn established(&mut self) {
@@ -290,6 +258,7 @@ fn steady_calls_over_rdma_allocate_nothing() {
         posted.map_err(|(error, _)| error).unwrap();
     }
     let mut both = Both {
+        allocated: 0,
         client,
         pool: client_pool,
         queue_pair,
@@ -343,14 +312,14 @@ fn steady_calls_over_rdma_allocate_nothing() {
                 assert_eq!(status(results(&reply.message)), 0);
             }
         }
-        assert!(ALLOCATIONS.get() > 0, "what warms up is counted");
+        assert!(both.allocated > 0, "what warms up is counted");
         for (number, call) in calls.iter().enumerate() {
-            let before = (ALLOCATIONS.get(), done.as_ref().map(|done| done()));
+            let before = (both.allocated, done.as_ref().map(|done| done()));
             for _ in 0..ROUNDS {
                 both.exchange(call);
             }
-            let allocations = ALLOCATIONS.get() - before.0;
-            assert_eq!(allocations, 0, "call {number} of version {version:?}");
+            let allocated = both.allocated - before.0;
+            assert_eq!(allocated, 0, "call {number} of version {version:?}");
             let Some((before, after)) = before.1.zip(done.as_ref().map(|done| done())) else {
                 continue;
             };

@@ -1,8 +1,11 @@
-//! How tests say that this machine cannot try what they are for. Only tests depend on this crate.
+//! How tests say that this machine cannot try what they are for, and how they count allocations.
+//! Only tests depend on this crate.
 //!
-//! Such a test passes for the test harness. [`skip!`] prints the reason and records the test in the
+//! A test that cannot be tried passes for the test harness. [`skip!`] prints the reason and records the test in the
 //! file that the environment variable `MILLRACE_SKIPPED` names. `deploy/check` reads that file with
 //! `deploy/skipped`, names the tests as skipped, and fails if one of them may not be.
+
+pub mod allocation;
 
 use std::fmt::Display;
 use std::fs::File;

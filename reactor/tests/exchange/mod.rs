@@ -1,8 +1,6 @@
 //! Calls as a storage server has them, between two providers of one kind, with every allocation
 //! of this thread counted.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::net::SocketAddr;
 use std::time::Instant;
 
@@ -12,29 +10,10 @@ use millrace_reactor::fabric::{
     Access, ConnectParameters, Event, Operation, PrivateData, Provider, QueuePairId,
     QueuePairLimits, RemoteAddress, Revoked, Slices, WorkRequest,
 };
-
-thread_local! {
-    static COUNT: Cell<u64> = const { Cell::new(0) };
-}
-
-struct Counting;
-
-// SAFETY: passes everything on to the system's allocator.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        COUNT.set(COUNT.get() + 1);
-        // SAFETY: the caller's promise, unchanged.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise, unchanged.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
+use millrace_testing::allocation::{self, CountingAllocator};
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 const LIMITS: QueuePairLimits = QueuePairLimits {
     send_depth: 64,
@@ -230,9 +209,5 @@ pub fn allocations<P: Provider>(nodes: [Node<P>; 2], any: SocketAddr, calls: u32
     for _ in 0..100 {
         exchange(&mut nodes);
     }
-    let before = COUNT.get();
-    for _ in 0..calls {
-        exchange(&mut nodes);
-    }
-    COUNT.get() - before
+    allocation::allocations(|| (0..calls).for_each(|_| exchange(&mut nodes)))
 }

@@ -1,7 +1,5 @@
 //! What calls do with a context takes no memory from the heap.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};
 
@@ -9,30 +7,10 @@ use millrace_gss::{
     Accepted, ContextKeys, Enctype, GssService, Identity, Mechanism, Progress, Sequence, Settings,
     Side,
 };
-
-thread_local! {
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-struct Counting;
-
-// SAFETY: every call goes to the system's allocator as it is; counting touches a thread-local
-// without a destructor, which allocates nothing.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: the caller's promises are passed on.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promises are passed on.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
+use millrace_testing::allocation::{CountingAllocator, allocated};
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 struct NoMechanism;
 
@@ -82,10 +60,10 @@ fn gss_lim_08_a_call_with_a_context_allocates_nothing() {
         };
         // A thread's first call seeds its generator.
         call(0);
-        let before = ALLOCATIONS.get();
+        let before = allocated();
         for number in 1..20 {
             call(number);
         }
-        assert_eq!(ALLOCATIONS.get() - before, 0, "{enctype:?}");
+        assert_eq!(allocated() - before, 0, "{enctype:?}");
     }
 }

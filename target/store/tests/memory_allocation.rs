@@ -2,60 +2,13 @@
 
 mod common;
 
-use std::cell::Cell;
-
 use common::*;
 use millrace_store::memory::{MemoryConfig, MemoryStore};
 use millrace_store::{FileData, Handle, Namespace, Stability, Store};
+use millrace_testing::allocation::{CountingAllocator, allocations, taken_bytes};
 
-#[allow(unsafe_code)]
-mod counting {
-    //! Counts the allocations of each thread, and the bytes that they take.
-
-    use std::alloc::{GlobalAlloc, Layout, System};
-
-    use super::{ALLOCATIONS, TAKEN};
-
-    /// What an allocator takes for a request: a word more, in steps of two.
-    fn chunk(layout: Layout) -> i64 {
-        (layout.size() + 8).next_multiple_of(16).max(32) as i64
-    }
-
-    struct Counting;
-
-    #[global_allocator]
-    static COUNTING: Counting = Counting;
-
-    // SAFETY: All work is the system allocator's; the count is a plain thread-local number, which
-    // itself never allocates.
-    unsafe impl GlobalAlloc for Counting {
-        unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-            let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
-            let _ = TAKEN.try_with(|taken| taken.set(taken.get() + chunk(layout)));
-            // SAFETY: The caller keeps the contract of `alloc`.
-            unsafe { System.alloc(layout) }
-        }
-
-        unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-            let _ = TAKEN.try_with(|taken| taken.set(taken.get() - chunk(layout)));
-            // SAFETY: `memory` came from `System.alloc` with this layout.
-            unsafe { System.dealloc(memory, layout) }
-        }
-    }
-}
-
-thread_local! {
-    /// Bytes that this thread has taken and not given back, with what an allocator adds.
-    static TAKEN: Cell<i64> = const { Cell::new(0) };
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-/// Allocations of this thread while an action runs.
-fn allocations(action: impl FnOnce()) -> u64 {
-    let before = ALLOCATIONS.get();
-    action();
-    ALLOCATIONS.get() - before
-}
+#[global_allocator]
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 fn round(
     store: &MemoryStore,
@@ -153,12 +106,12 @@ fn measure(kind: &str, length: usize, mut make: impl FnMut(&MemoryStore, Handle,
     });
     let parent = make_directory(&store, store.root(), b"parent");
     let first = create(&store, &ROOT, parent, b"first");
-    let before = (TAKEN.get(), used(&store) as i64);
+    let before = (taken_bytes(), used(&store) as i64);
     let name = |number: usize| format!("{number:0length$}");
     for number in 0..MANY {
         make(&store, first, name(number).as_bytes());
     }
-    let taken = TAKEN.get() - before.0;
+    let taken = taken_bytes() - before.0;
     let counted = used(&store) as i64 - before.1;
     assert!(
         taken <= counted,
@@ -175,7 +128,7 @@ fn measure(kind: &str, length: usize, mut make: impl FnMut(&MemoryStore, Handle,
     }
     // Numbers of inodes stay: of a place each, and a place among the free ones, in lists that grow
     // by doubling.
-    let taken = TAKEN.get() - before.0;
+    let taken = taken_bytes() - before.0;
     let most = used(&store) as i64 - before.1 + 32 * MANY as i64;
     assert!(taken <= most, "{kind}: {taken} bytes stay of {most}");
 }
@@ -210,7 +163,7 @@ fn a_directory_with_one_name_takes_no_more_than_it_counts() {
         inodes: Some(1 << 20),
         ..config(64 << 20)
     });
-    let before = (TAKEN.get(), used(&store) as i64);
+    let before = (taken_bytes(), used(&store) as i64);
     for number in 0..MANY {
         let name = format!("{number:05}");
         let directory = make_directory(&store, store.root(), name.as_bytes());
@@ -218,7 +171,7 @@ fn a_directory_with_one_name_takes_no_more_than_it_counts() {
             .result
             .unwrap();
     }
-    let taken = TAKEN.get() - before.0;
+    let taken = taken_bytes() - before.0;
     let counted = used(&store) as i64 - before.1;
     assert!(
         taken <= counted,

@@ -3,53 +3,16 @@
 mod common;
 mod posix_common;
 
-use std::cell::Cell;
 use std::fs;
 
 use common::*;
 use millrace_store::posix::PosixStore;
 use millrace_store::{Caller, FileData, Handle, Namespace, Stability, Store};
+use millrace_testing::allocation::{CountingAllocator, allocations};
 use posix_common::{Backing, World};
 
-#[allow(unsafe_code)]
-mod counting {
-    //! Counts the allocations of each thread.
-
-    use std::alloc::{GlobalAlloc, Layout, System};
-
-    use super::ALLOCATIONS;
-
-    struct Counting;
-
-    #[global_allocator]
-    static COUNTING: Counting = Counting;
-
-    // SAFETY: All work is the system allocator's; the count is a plain thread-local number, which
-    // itself never allocates.
-    unsafe impl GlobalAlloc for Counting {
-        unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-            let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
-            // SAFETY: The caller keeps the contract of `alloc`.
-            unsafe { System.alloc(layout) }
-        }
-
-        unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-            // SAFETY: `memory` came from `System.alloc` with this layout.
-            unsafe { System.dealloc(memory, layout) }
-        }
-    }
-}
-
-thread_local! {
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-/// Allocations of this thread while an action runs.
-fn allocations(action: impl FnOnce()) -> u64 {
-    let before = ALLOCATIONS.get();
-    action();
-    ALLOCATIONS.get() - before
-}
+#[global_allocator]
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 /// Reads and writes everything once, as a client does that has it mounted.
 fn round(store: &PosixStore, caller: &Caller, files: &[Handle]) {

@@ -2,7 +2,7 @@
 
 mod posix_machine;
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::path::Path;
 use std::rc::Rc;
 use std::time::Instant;
@@ -13,40 +13,11 @@ use millrace_store::posix::PosixStore;
 use millrace_store::posix::engine::Backend;
 use millrace_store::posix::volume::{Direct, Limits, Volume, VolumeConfig};
 use millrace_store::{Caller, FileData, Handle, Stability};
+use millrace_testing::allocation::{CountingAllocator, allocated};
 use posix_machine::*;
 
-#[allow(unsafe_code)]
-mod counting {
-    //! Counts the allocations of each thread.
-
-    use std::alloc::{GlobalAlloc, Layout, System};
-
-    use super::ALLOCATIONS;
-
-    struct Counting;
-
-    #[global_allocator]
-    static COUNTING: Counting = Counting;
-
-    // SAFETY: All work is the system allocator's; the count is a plain thread-local number, which
-    // itself never allocates.
-    unsafe impl GlobalAlloc for Counting {
-        unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-            let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
-            // SAFETY: The caller keeps the contract of `alloc`.
-            unsafe { System.alloc(layout) }
-        }
-
-        unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-            // SAFETY: `memory` came from `System.alloc` with this layout.
-            unsafe { System.dealloc(memory, layout) }
-        }
-    }
-}
-
-thread_local! {
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
+#[global_allocator]
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 const LARGE: u32 = 128 << 10;
 const TASKS: usize = 8;
@@ -108,7 +79,7 @@ fn steady_reads_writes_and_commits_allocate_nothing() {
         let mut tasks = TaskSet::new(TASKS, None);
         let mut ended = Vec::with_capacity(TASKS);
         let mut round = || {
-            let before = ALLOCATIONS.get();
+            let before = allocated();
             for number in 0..TASKS {
                 let client = client(store.clone(), file, number, Rc::clone(&vectors));
                 assert!(tasks.spawn(client).is_ok());
@@ -121,7 +92,7 @@ fn steady_reads_writes_and_commits_allocate_nothing() {
                     assert!(task.outcome.is_ok());
                 }
             }
-            ALLOCATIONS.get() - before
+            allocated() - before
         };
         // Tables grow to their sizes.
         for _ in 0..5 {
@@ -135,7 +106,7 @@ fn steady_reads_writes_and_commits_allocate_nothing() {
 
 #[test]
 fn counting_works() {
-    let before = ALLOCATIONS.get();
+    let before = allocated();
     drop(std::hint::black_box(Box::new(1)));
-    assert_eq!(ALLOCATIONS.get() - before, 1);
+    assert_eq!(allocated() - before, 1);
 }

@@ -1,6 +1,5 @@
 //! Steady reads, writes and syncs by a ring allocate nothing.
 
-use std::cell::Cell;
 use std::fs::OpenOptions;
 use std::os::fd::OwnedFd;
 use std::pin::{Pin, pin};
@@ -11,39 +10,10 @@ use millrace_mempool::{Class, HugepagePolicy, Pool, PoolConfig, Registry, Slice}
 use millrace_store::Caller;
 use millrace_store::posix::engine::{Backend, Durability, Engine, EngineConfig};
 use millrace_store::posix::identity::Identity;
+use millrace_testing::allocation::{CountingAllocator, allocated};
 
-#[allow(unsafe_code)]
-mod counting {
-    //! Counts the allocations of each thread.
-
-    use std::alloc::{GlobalAlloc, Layout, System};
-
-    use super::ALLOCATIONS;
-
-    struct Counting;
-
-    #[global_allocator]
-    static COUNTING: Counting = Counting;
-
-    // SAFETY: All work is the system allocator's; the count is a plain thread-local number, which
-    // itself never allocates.
-    unsafe impl GlobalAlloc for Counting {
-        unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-            let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
-            // SAFETY: The caller keeps the contract of `alloc`.
-            unsafe { System.alloc(layout) }
-        }
-
-        unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-            // SAFETY: `memory` came from `System.alloc` with this layout.
-            unsafe { System.dealloc(memory, layout) }
-        }
-    }
-}
-
-thread_local! {
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
+#[global_allocator]
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 const USERS: u32 = 40;
 
@@ -112,9 +82,9 @@ fn a_steady_ring_allocates_nothing() {
     for number in 0..2 * USERS {
         round(&engine, &file, &slices, number);
     }
-    let before = ALLOCATIONS.get();
+    let before = allocated();
     for number in 0..1000 {
         round(&engine, &file, &slices, number);
     }
-    assert_eq!(ALLOCATIONS.get() - before, 0);
+    assert_eq!(allocated() - before, 0);
 }
