@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use millrace_bench::requester::{
-    Alignment, Call, CallError, Ccp, Completion, Data, Identity, Settings,
-};
+use millrace_bench::requester::{Alignment, Call, CallError, Ccp, Completion, Identity, Settings};
 use millrace_wire::ccp::{self, Limits, Wish};
 use millrace_wire::nfs3::{Procedure, ReaddirArguments};
 use millrace_wire::private_data::PrivateData;
@@ -14,7 +12,9 @@ use millrace_wire::rpc::{
 use millrace_wire::xdr::{Decode, Decoder, Encode, Encoder};
 
 use crate::chunk::{pattern, read_arguments, write_arguments};
-use crate::support::{Peer, Raw, Seen, at, classic, handle, message, settings, stale, success};
+use crate::support::{
+    Peer, Raw, Seen, at, classic, handle, message, settings, stale, success, unbound,
+};
 
 /// Settings that ask for limits, without private data.
 fn asking() -> Settings {
@@ -111,16 +111,7 @@ fn rr1_ccp_05_the_size_does_not_limit_what_is_at_position_zero() {
     let mut raw = Raw::new(asking(), quiet());
     configure(&mut raw, 1024, 0, 16);
     let arguments = pattern(100_000);
-    let call = Call {
-        token: 1,
-        program: 400_000,
-        version: 1,
-        procedure: 9,
-        arguments: arguments.as_slice(),
-        data: Data::None,
-        sinks: &[],
-        largest_reply: 32,
-    };
+    let call = unbound(arguments.as_slice(), 32);
     raw.submit(&call);
     let call = raw.next();
     assert_eq!((call.kind, call.positions()), (1, vec![0]));

@@ -11,7 +11,7 @@ use millrace_wire::rpcrdma::Segment;
 use millrace_wire::xdr::{Bulk, Encode, Taken};
 
 use crate::support::{
-    Done, Peer, Raw, Seen, Step, emptied, handle, message, settings, stale, success,
+    Done, Peer, Raw, Seen, Step, emptied, handle, message, settings, stale, success, unbound,
 };
 
 pub fn write_arguments(count: u32) -> WriteArguments<'static> {
@@ -230,14 +230,8 @@ fn rr1_chunk_19_two_results_use_two_chunks() {
     let rooms = [[raw.memory(6000)], [raw.memory(7000)]];
     let arguments: &[u8] = b"two reads";
     let call = Call {
-        token: 1,
-        program: 400_000,
-        version: 1,
-        procedure: 1,
-        arguments,
-        data: Data::None,
         sinks: &[&rooms[0], &rooms[1]],
-        largest_reply: 100,
+        ..unbound(arguments, 100)
     };
     raw.submit(&call);
     let call = raw.next();
@@ -398,16 +392,7 @@ fn rr1_chunk_39_the_size_above_which_data_is_in_chunks_can_be_set() {
 fn rr1_chunk_41_a_program_without_binding_goes_long_not_into_chunks() {
     let mut raw = Raw::open(settings(), Peer::default(), 8);
     let arguments = pattern(100_000);
-    let call = Call {
-        token: 1,
-        program: 400_000,
-        version: 1,
-        procedure: 9,
-        arguments: arguments.as_slice(),
-        data: Data::None,
-        sinks: &[],
-        largest_reply: 32,
-    };
+    let call = unbound(arguments.as_slice(), 32);
     raw.submit(&call);
     let call = raw.next();
     assert_eq!((call.kind, call.positions()), (1, vec![0]));
@@ -437,14 +422,8 @@ fn rr1_pad_05_positions_of_later_chunks_count_the_omitted_pad() {
     };
     let parts = [part(4, 5, &first[..]), part(4 + 8 + 8, 7, &second[..])];
     let call = Call {
-        token: 1,
-        program: 400_000,
-        version: 1,
-        procedure: 1,
-        arguments: Words(words),
         data: Data::Parts(&parts),
-        sinks: &[],
-        largest_reply: 32,
+        ..unbound(Words(words), 32)
     };
     raw.submit(&call);
     let seen = raw.next();

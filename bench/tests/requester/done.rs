@@ -7,7 +7,7 @@ use millrace_wire::rpcrdma::Segment;
 
 use crate::chunk::{chunky, pattern, read_arguments, read_ok, write_arguments};
 use crate::support::{
-    Done, Peer, Raw, Seen, at, bytes, classic, emptied, handle, settings, stale, success,
+    Done, Peer, Raw, Seen, at, bytes, classic, emptied, handle, settings, stale, success, unbound,
 };
 
 /// A READ of so many bytes into one piece of memory that does not hold the pattern.
@@ -498,14 +498,9 @@ fn rr1_done_15_chunks_of_all_kinds_in_one_exchange() {
         }
     }
     let call = Call {
-        token: 1,
-        program: 400_000,
-        version: 1,
-        procedure: 1,
-        arguments: Item(arguments),
         data: Data::One(&data),
         sinks: &[&rooms[0], &rooms[1]],
-        largest_reply: 100,
+        ..unbound(Item(arguments), 100)
     };
     raw.submit(&call);
     let call = raw.next();

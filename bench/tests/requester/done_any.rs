@@ -1,10 +1,10 @@
 //! Replies with read chunks of any make.
 
-use millrace_bench::requester::{Call, CallError, Data, RequesterState};
+use millrace_bench::requester::{Call, CallError, RequesterState};
 use millrace_wire::rpcrdma::{ReadSegment, Segment};
 use proptest::prelude::*;
 
-use crate::support::{Peer, Raw, bytes, classic, settings, stale, success};
+use crate::support::{Peer, Raw, bytes, classic, settings, stale, success, unbound};
 
 /// Entries of a read list: position, handle (there is one that can be read), length, offset.
 fn entries() -> impl Strategy<Value = Vec<(u32, bool, u32, u64)>> {
@@ -46,14 +46,8 @@ proptest! {
             .collect();
         let sinks: Vec<&[_]> = rooms.iter().map(|room| &room[..]).collect();
         raw.submit(&Call {
-            token: 1,
-            program: 400_000,
-            version: 1,
-            procedure: 1,
-            arguments: (),
-            data: Data::None,
             sinks: &sinks,
-            largest_reply: 4000,
+            ..unbound((), 4000)
         });
         let call = raw.next();
         let readable = raw.reveal(&[0xee; 4096]);

@@ -1,7 +1,7 @@
 //! Long calls and long replies.
 
 use millrace_bench::requester::plan::{CallLimits, Extent, Form, Shape};
-use millrace_bench::requester::{Call, CallError, Data, Settings, plan};
+use millrace_bench::requester::{Call, CallError, Settings, plan};
 use millrace_reactor::fabric::SLICES_MAX;
 use millrace_wire::nfs3::{NameInDirectory, Procedure, ReaddirArguments};
 use millrace_wire::private_data::PrivateData;
@@ -9,7 +9,9 @@ use millrace_wire::rpcrdma::Segment;
 
 use crate::chunk::{chunky, pattern, read_arguments, write_arguments};
 use crate::security::protected;
-use crate::support::{Peer, Raw, SHORTEST, handle, message, settings, small_sizes, stale, success};
+use crate::support::{
+    Peer, Raw, SHORTEST, handle, message, settings, small_sizes, stale, success, unbound,
+};
 
 /// Settings of a client that takes 1024 bytes inline.
 fn small() -> Settings {
@@ -54,14 +56,8 @@ fn rr1_long_10_write_list_and_reply_chunk_together() {
     let room = [raw.memory(10_000)];
     let arguments: &[u8] = b"read and list";
     let call = Call {
-        token: 1,
-        program: 400_000,
-        version: 1,
-        procedure: 1,
-        arguments,
-        data: Data::None,
         sinks: &[&room],
-        largest_reply: 20_000,
+        ..unbound(arguments, 20_000)
     };
     raw.submit(&call);
     let call = raw.next();
@@ -171,16 +167,7 @@ fn rr1_long_17_write_data_may_be_inside_position_zero() {
 fn rr1_long_18_a_call_may_be_long_both_ways() {
     let mut raw = Raw::open(small(), Peer::default(), 8);
     let arguments = pattern(5_000);
-    let call = Call {
-        token: 1,
-        program: 400_000,
-        version: 1,
-        procedure: 1,
-        arguments: arguments.as_slice(),
-        data: Data::None,
-        sinks: &[],
-        largest_reply: 6_000,
-    };
+    let call = unbound(arguments.as_slice(), 6_000);
     raw.submit(&call);
     let call = raw.next();
     assert_eq!((call.kind, call.reads.len()), (1, 1));

@@ -8,7 +8,7 @@ use millrace_wire::rpcrdma::{Body, Header, Rules};
 use millrace_wire::xdr::{Decode, Decoder, Encode, Taken};
 
 use crate::chunk::{pattern, write_arguments};
-use crate::support::{Peer, Raw, Seen, settings, stale};
+use crate::support::{Peer, Raw, Seen, settings, stale, unbound};
 
 fn fixed(align: u32, threshold: u32) -> Settings {
     Settings {
@@ -154,14 +154,8 @@ fn rr1_pad_20_two_items_are_aligned_each_at_its_place() {
         part(4 + 404 + 8, 602, &second[..]),
     ];
     let call = Call {
-        token: 1,
-        program: 400_000,
-        version: 1,
-        procedure: 1,
-        arguments: Words([401, 99, 602]),
         data: Data::Parts(&parts),
-        sinks: &[],
-        largest_reply: 32,
+        ..unbound(Words([401, 99, 602]), 32)
     };
     raw.submit(&call);
     let call = raw.next();

@@ -13,7 +13,7 @@ use millrace_wire::rpcrdma::Segment;
 
 use crate::chunk::{chunky, pattern, read_arguments, write_arguments};
 use crate::support::{
-    Peer, Raw, SHORTEST, Seen, Step, message, settings, small_sizes, stale, success,
+    Peer, Raw, SHORTEST, Seen, Step, message, settings, small_sizes, stale, success, unbound,
 };
 
 pub fn protected() -> Settings {
@@ -152,16 +152,7 @@ fn rr1_sec_04_reply_estimates_include_the_largest_verifier() {
                 ..settings()
             };
             let mut raw = Raw::open(mine, Peer::default(), 8);
-            raw.submit(&Call {
-                token: 1,
-                program: 400_000,
-                version: 1,
-                procedure: 1,
-                arguments: (),
-                data: Data::None,
-                sinks: &[],
-                largest_reply,
-            });
+            raw.submit(&unbound((), largest_reply));
             let call = raw.next();
             assert_eq!(call.reply.is_some(), chunk);
             let offered: u32 = call.reply.iter().flatten().map(|s| s.length).sum();

@@ -1,13 +1,13 @@
 //! Headers of version two, as the requester writes and reads them.
 
-use millrace_bench::requester::{Call, CallError, Data, RequesterState, Settings};
+use millrace_bench::requester::{Call, CallError, RequesterState, Settings};
 use millrace_wire::nfs3::{NameInDirectory, Procedure, ReaddirArguments};
 use millrace_wire::private_data::PrivateData;
 use millrace_wire::rpc::MessageType;
 
 use crate::chunk::{chunky, pattern, read_arguments, write_arguments};
 use crate::support::{
-    Peer, Raw, Seen, bytes, front, handle, message, settings, small_sizes, stale, success,
+    Peer, Raw, Seen, bytes, front, handle, message, settings, small_sizes, stale, success, unbound,
 };
 
 fn quiet() -> (Settings, Peer) {
@@ -90,16 +90,7 @@ fn rr2_hdr_02_only_types_0_and_1_are_sent_and_unknown_ones_are_dropped() {
 fn rr2_hdr_04_nothing_follows_the_header_of_a_long_call_or_reply() {
     let mut raw = Raw::open(settings(), Peer::default(), 8);
     let arguments = pattern(9000);
-    let call = Call {
-        token: 1,
-        program: 400_000,
-        version: 1,
-        procedure: 1,
-        arguments: arguments.as_slice(),
-        data: Data::None,
-        sinks: &[],
-        largest_reply: 6000,
-    };
+    let call = unbound(arguments.as_slice(), 6000);
     raw.submit(&call);
     let call = raw.next();
     // Direction, key, one read entry, no writes, one segment for the reply.
@@ -193,16 +184,7 @@ fn rr2_hdr_08_without_other_knowledge_4000_bytes_go_inline_and_4200_do_not() {
     for (length, kind) in [(4000, 0), (4096, 0), (4100, 1), (4200, 1)] {
         // Transport header, RPC header with its credential, count.
         let arguments = pattern(length - 36 - 72 - 4);
-        let call = Call {
-            token: 1,
-            program: 400_000,
-            version: 1,
-            procedure: 1,
-            arguments: arguments.as_slice(),
-            data: Data::None,
-            sinks: &[],
-            largest_reply: 32,
-        };
+        let call = unbound(arguments.as_slice(), 32);
         raw.submit(&call);
         let call = raw.next();
         assert_eq!(call.kind, kind, "{length} bytes");

@@ -12,7 +12,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use millrace_bench::requester::{
-    Call, CallError, CallId, Completion, Connection, Identity, RequesterState, Settings,
+    Call, CallError, CallId, Completion, Connection, Data, Identity, RequesterState, Settings,
     SubmitError,
 };
 use millrace_mempool::{Buffer, Class, Pool, PoolConfig, Slice};
@@ -531,6 +531,20 @@ pub fn small_sizes() -> Option<PrivateData> {
 
 pub fn bytes(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_be_bytes()).collect()
+}
+
+/// A call of a program that has no binding.
+pub fn unbound<A>(arguments: A, largest_reply: usize) -> Call<'static, A> {
+    Call {
+        token: 1,
+        program: 400_000,
+        version: 1,
+        procedure: 1,
+        arguments,
+        data: Data::None,
+        sinks: &[],
+        largest_reply,
+    }
 }
 
 /// An RPC reply that succeeded, with these results.
