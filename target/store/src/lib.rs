@@ -29,6 +29,7 @@ pub mod memory;
 mod name_check;
 pub mod posix;
 pub mod types;
+mod user_xattr;
 mod verifier;
 
 pub use access_list::*;

@@ -1,22 +1,12 @@
 //! Extended attributes. The library checks what the caller may do.
 
-use std::ffi::CString;
-
 use rustix::io::Errno;
 
 use super::call::{CallContext, Changed, FoundObject};
 use super::permission::{READ, WRITE, owns};
 use super::view::ClientView;
-use crate::{
-    Caller, Handle, Kind, Modified, Result, SetXattrHow, StoreError, XATTR_NAME_MAX,
-    XATTR_VALUE_MAX,
-};
-
-/// The name space that clients see, without knowing its name.
-const PREFIX: &[u8] = b"user.";
-
-/// The longest list of names of Linux (XATTR_LIST_MAX).
-const LIST_MAX: usize = 64 << 10;
+use crate::user_xattr::{LIST_MAX, append_names, full_name};
+use crate::{Caller, Handle, Kind, Modified, Result, SetXattrHow, StoreError, XATTR_VALUE_MAX};
 
 const STICKY: u32 = 0o1000;
 
@@ -55,9 +45,7 @@ impl ClientView<'_> {
             let listed = found.inode.xattrs(&context.session.superuser, LIST_MAX);
             listed.map_err(|error| context.xattr_error(error))
         });
-        for name in found.await?.split_inclusive(|byte| *byte == 0) {
-            names.extend_from_slice(name.strip_prefix(PREFIX).unwrap_or_default());
-        }
+        append_names(&found.await?, names);
         Ok(())
     }
 
@@ -137,13 +125,4 @@ fn require_change(context: &CallContext, found: &FoundObject) -> Result<()> {
         return Err(StoreError::NotOwner);
     }
     context.require(found, WRITE)
-}
-
-/// The name of an attribute in the cluster.
-fn full_name(name: &[u8]) -> Result<CString> {
-    match name.len() {
-        0 => Err(StoreError::Invalid),
-        length if length > XATTR_NAME_MAX => Err(StoreError::NameTooLong),
-        _ => CString::new([PREFIX, name].concat()).map_err(|_| StoreError::Invalid),
-    }
 }

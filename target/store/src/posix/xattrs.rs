@@ -1,6 +1,5 @@
 //! Extended attributes, by helpers. The kernel checks what the caller may do.
 
-use std::ffi::CString;
 use std::os::fd::AsFd;
 
 use rustix::fs::{Access, XattrFlags};
@@ -11,16 +10,8 @@ use super::errors::store_error;
 use super::namespace::{Changed, JobContext, OpenObject};
 use super::sys::{calls, handles};
 use super::view::ClientView;
-use crate::{
-    Caller, Handle, Kind, Modified, Result, SetXattrHow, StoreError, XATTR_NAME_MAX,
-    XATTR_VALUE_MAX,
-};
-
-/// The name space of the kernel that clients see, without knowing its name.
-const PREFIX: &[u8] = b"user.";
-
-/// The longest list of names of the kernel (XATTR_LIST_MAX).
-const LIST_MAX: usize = 64 << 10;
+use crate::user_xattr::{LIST_MAX, append_names, full_name};
+use crate::{Caller, Handle, Kind, Modified, Result, SetXattrHow, StoreError, XATTR_VALUE_MAX};
 
 impl ClientView<'_> {
     pub(super) async fn xattr(
@@ -30,7 +21,7 @@ impl ClientView<'_> {
         name: &[u8],
         value: &mut Vec<u8>,
     ) -> Result<()> {
-        let name = kernel_name(name)?;
+        let name = full_name(name)?;
         let found = self
             .ask_as(caller, object, move |context, place| {
                 let mut value = vec![0; XATTR_VALUE_MAX];
@@ -63,9 +54,7 @@ impl ClientView<'_> {
                 Ok(list)
             })
             .await?;
-        for name in found.split_inclusive(|byte| *byte == 0) {
-            names.extend_from_slice(name.strip_prefix(PREFIX).unwrap_or_default());
-        }
+        append_names(&found, names);
         Ok(())
     }
 
@@ -77,7 +66,7 @@ impl ClientView<'_> {
         value: &[u8],
         how: SetXattrHow,
     ) -> Modified<()> {
-        let name = kernel_name(name);
+        let name = full_name(name);
         if value.len() > XATTR_VALUE_MAX {
             return Modified::failed(StoreError::XattrTooLong);
         }
@@ -101,7 +90,7 @@ impl ClientView<'_> {
         object: Handle,
         name: &[u8],
     ) -> Modified<()> {
-        let name = kernel_name(name);
+        let name = full_name(name);
         self.change_xattr(caller, object, move |context, place| {
             let name = name?;
             let remove = || calls::remove_xattr(place.path.as_fd(), &name);
@@ -152,15 +141,6 @@ fn require(context: &JobContext, place: &OpenObject) -> Result<()> {
         Kind::File => Ok(()),
         Kind::Directory => context.require_inside(place),
         Kind::Symlink | Kind::Special(_) => Err(StoreError::Invalid),
-    }
-}
-
-/// The kernel's name of an attribute.
-fn kernel_name(name: &[u8]) -> Result<CString> {
-    match name.len() {
-        0 => Err(StoreError::Invalid),
-        length if length > XATTR_NAME_MAX => Err(StoreError::NameTooLong),
-        _ => CString::new([PREFIX, name].concat()).map_err(|_| StoreError::Invalid),
     }
 }
 
