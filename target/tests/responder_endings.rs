@@ -9,35 +9,13 @@ use millrace::call::{Answer, Shortage};
 use millrace_reactor::fabric::testing::loopback;
 use millrace_wire::rpcrdma::CallChunks;
 use support::message::{
-    PROGRAM, inline, is_chunk_error, long, parse, plain, reads, rpc, word, words,
+    PROGRAM, inline, is_chunk_error, long, parse, plain, reads, rpc, wishing, word, words,
 };
 use support::raw::{Options, Stated, World};
-use support::script::{CallScript, Script};
+use support::script::{CallScript, Script, scripted};
 use support::trace::Trace;
 
 const WRITE: (u32, u32, u32) = (100_003, 3, 7);
-
-fn scripted(plan: CallScript, options: Options) -> (World<Script>, Script) {
-    let script = Script::default();
-    script.plan(plan);
-    let mut world = World::new(script.clone(), options);
-    world.connect();
-    (world, script)
-}
-
-fn held() -> CallScript {
-    CallScript {
-        hold: true,
-        ..CallScript::default()
-    }
-}
-
-/// A call that wishes for credits.
-fn wishing(xid: u32, wish: u32) -> Vec<u8> {
-    let mut message = plain(&rpc(xid, PROGRAM, &[]));
-    message[8..12].copy_from_slice(&wish.to_be_bytes());
-    message
-}
 
 /// Calls of every kind, to be broken off.
 fn everything(world: &mut World<Script>, client: usize) -> Vec<Vec<u8>> {
@@ -125,7 +103,7 @@ impl World<Script> {
 
 #[test]
 fn a_panic_in_a_program_ends_its_connection_only() {
-    let (mut world, script) = scripted(held(), Options::default());
+    let (mut world, script) = scripted(CallScript::held(), Options::default());
     let other = world.connect();
     world.send(other, &wishing(1, 8));
     world.send(0, &wishing(2, 8));
@@ -163,7 +141,7 @@ fn calls_that_wait_for_a_task_go_with_their_connection() {
         all += granted as usize;
     }
     script.seen();
-    script.plan(held());
+    script.plan(CallScript::held());
     for &client in &clients {
         let granted = world.connections()[client].credits().1;
         for xid in 0..granted {
@@ -214,7 +192,7 @@ fn answers_without_a_message_leave_nothing_behind() {
 
 #[test]
 fn refusing_takes_no_calls_and_no_connections_and_finishes_what_runs() {
-    let (mut world, script) = scripted(held(), Options::default());
+    let (mut world, script) = scripted(CallScript::held(), Options::default());
     world.send(0, &wishing(1, 8));
     world.refuse();
     world.send(0, &wishing(2, 8));

@@ -9,7 +9,7 @@ use millrace::rdma::Settings;
 use proptest::prelude::*;
 
 use crate::support::fetch::done;
-use crate::support::message::{PROGRAM, parse, plain, rpc, word};
+use crate::support::message::{parse, wishing, word};
 use crate::support::raw::{Options, World};
 use crate::support::script::{CallScript, Script};
 use crate::support::trace::Trace;
@@ -34,12 +34,6 @@ fn classic(credits: u32) -> (World<Script>, Script) {
     let mut world = World::new(script.clone(), options);
     world.connect();
     (world, script)
-}
-
-fn wishing(xid: u32, wish: u32) -> Vec<u8> {
-    let mut message = plain(&rpc(xid, PROGRAM, &[]));
-    message[8..12].copy_from_slice(&wish.to_be_bytes());
-    message
 }
 
 /// The credits of a reply.

@@ -8,7 +8,7 @@ use millrace_mempool::Class;
 use millrace_reactor::fabric::testing::loopback;
 use millrace_wire::rpcrdma::CallChunks;
 
-use crate::support::message::{PROGRAM, is_chunk_error, long, plain, reads, rpc, word};
+use crate::support::message::{PROGRAM, is_chunk_error, long, reads, rpc, wishing, word};
 use crate::support::raw::{Options, Stated, World};
 use crate::support::script::{CallScript, Script};
 
@@ -33,12 +33,6 @@ fn at(host: u8, receives: usize) -> Stated {
 fn world(options: Options) -> (World<Script>, Script) {
     let script = Script::default();
     (World::new(script.clone(), options), script)
-}
-
-fn wishing(xid: u32, wish: u32) -> Vec<u8> {
-    let mut message = plain(&rpc(xid, PROGRAM, &[]));
-    message[8..12].copy_from_slice(&wish.to_be_bytes());
-    message
 }
 
 /// Calls and gets the credits of the reply.

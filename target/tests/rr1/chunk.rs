@@ -273,10 +273,7 @@ fn nfs_call(xid: u32, procedure: Procedure, entry: &NameInDirectory<'_>) -> Vec<
 #[test]
 fn rr1_chunk_34_rr1_chunk_42_sixteen_segments_everywhere_and_a_limit() {
     let script = Script::default();
-    script.plan(CallScript {
-        length: 5000,
-        ..CallScript::default()
-    });
+    script.plan(CallScript::of_length(5000));
     let mut world = World::new(script.clone(), Options::default());
     world.connect();
     let call = rpc(4, PROGRAM, &pattern(108));

@@ -10,34 +10,12 @@ use millrace_reactor::fabric::testing::loopback;
 use millrace_wire::rpcrdma::CallChunks;
 
 use crate::support::message::{
-    self, PROGRAM, check_chunk_error, inline, is_chunk_error, long, parse, plain, reads, rpc, word,
-    words,
+    self, PROGRAM, check_chunk_error, inline, is_chunk_error, long, parse, plain, reads, rpc,
+    wishing, word, words,
 };
 use crate::support::raw::{Options, World};
-use crate::support::script::{CallScript, Script};
+use crate::support::script::{CallScript, Script, scripted};
 use crate::support::served::Nfs;
-
-fn scripted(plan: CallScript, options: Options) -> (World<Script>, Script) {
-    let script = Script::default();
-    script.plan(plan);
-    let mut world = World::new(script.clone(), options);
-    world.connect();
-    (world, script)
-}
-
-fn held() -> CallScript {
-    CallScript {
-        hold: true,
-        ..CallScript::default()
-    }
-}
-
-/// A call that wishes for credits.
-fn wishing(xid: u32, wish: u32) -> Vec<u8> {
-    let mut message = plain(&rpc(xid, PROGRAM, &[]));
-    message[8..12].copy_from_slice(&wish.to_be_bytes());
-    message
-}
 
 fn posted(world: &World<Script>) -> usize {
     let notes = world.notes.borrow();
@@ -107,7 +85,7 @@ fn rr1_cred_05_a_falling_grant_covers_calls_sent_under_the_old_one() {
     let network = loopback();
     let (mut world, script) = scripted(CallScript::default(), Options::default());
     assert_eq!(word(&world.exchange(0, &wishing(1, 32)), 2), 32);
-    script.plan(held());
+    script.plan(CallScript::held());
     for xid in 0..16 {
         world.post(0, &wishing(xid, 32));
     }
@@ -183,7 +161,7 @@ fn rr1_cred_11_replies_leave_however_empty_the_pool() {
         assert_eq!((word(&reply, 0), word(&reply, 2)), (xid, 1));
     }
     // Every connection uses all that it was ever granted at the same time.
-    script.plan(held());
+    script.plan(CallScript::held());
     for &client in &clients {
         for _ in 0..3 {
             xid += 1;
@@ -217,10 +195,7 @@ fn rr1_cred_11_long_calls_do_not_wait_for_each_other_for_ever() {
     let granted = word(&world.exchange(0, &wishing(1, 256)), 2);
     assert!(granted > 16);
     // Long calls with an item apart, whose replies are long.
-    script.plan(CallScript {
-        length: 20_000,
-        ..CallScript::default()
-    });
+    script.plan(CallScript::of_length(20_000));
     let call = rpc(7, PROGRAM, &[5; 5000]);
     let (source, item) = (world.source(0, &call), world.source(0, &[6; 40]));
     let sink = world.sink(0, 20_000);
@@ -248,13 +223,13 @@ fn rr1_cred_11_long_calls_do_not_wait_for_each_other_for_ever() {
 fn rr1_cred_14_three_times_the_grant_harms_nobody_else() {
     // InfiniBand and RoCE let a Send wait for its receive instead of ending the connection.
     let _network = loopback();
-    let (mut world, script) = scripted(held(), Options::default());
+    let (mut world, script) = scripted(CallScript::held(), Options::default());
     let other = world.connect();
     for round in 0..3 {
         let client = world.connect();
         script.plan(CallScript::default());
         let granted = word(&world.exchange(client, &wishing(1, 8)), 2);
-        script.plan(held());
+        script.plan(CallScript::held());
         for xid in 0..3 * granted {
             world.post(client, &wishing(xid, 8));
         }
@@ -331,7 +306,7 @@ fn old_09_two_calls_at_once_on_a_fresh_connection_are_served() {
 fn old_11_one_message_beyond_the_grant_is_borne() {
     let (mut world, script) = scripted(CallScript::default(), Options::default());
     let granted = word(&world.exchange(0, &wishing(1, 4)), 2);
-    script.plan(held());
+    script.plan(CallScript::held());
     for xid in 0..granted {
         world.post(0, &wishing(xid, 4));
     }

@@ -13,24 +13,12 @@ use crate::support::message::{
     parse, plain, reads, rpc, word, words,
 };
 use crate::support::raw::{Options, Stated, World};
-use crate::support::script::{CallScript, Script};
+use crate::support::script::{CallScript, Script, scripted};
 use crate::support::served::{Nfs, read_results, status};
 use crate::support::trace::Trace;
 
 fn pattern(length: usize) -> Vec<u8> {
     (0..length).map(|index| (index % 253) as u8 + 1).collect()
-}
-
-/// A scripted responder whose replies are of this length.
-fn scripted(length: usize, options: Options) -> (World<Script>, Script) {
-    let script = Script::default();
-    script.plan(CallScript {
-        length,
-        ..CallScript::default()
-    });
-    let mut world = World::new(script.clone(), options);
-    world.connect();
-    (world, script)
 }
 
 fn call(xid: u32) -> Vec<u8> {
@@ -86,7 +74,7 @@ fn rr1_done_01_by_default_nothing_is_offered_to_clients() {
     assert!(is_chunk_error(&listing) || parse(&listing).reads == 0);
     assert_eq!(exposures(&mut nfs.world), 0);
     assert_eq!(nfs.world.shared.exposed.budget().now(), (0, 0, 0));
-    let (mut world, _) = scripted(5000, Options::default());
+    let (mut world, _) = scripted(CallScript::of_length(5000), Options::default());
     check_chunk_error(&world.exchange(0, &call(1)), 1);
     assert_eq!(exposures(&mut world), 0);
     nfs.world.check_clean();
@@ -167,7 +155,7 @@ fn rr1_done_02_a_whole_reply_is_a_read_chunk_at_position_zero() {
 fn rr1_done_06_done_ends_the_exposure_and_has_no_answer() {
     for deferred in [false, true] {
         let _network = deferred.then(deferring);
-        let (mut world, _) = scripted(5000, Options::classic());
+        let (mut world, _) = scripted(CallScript::of_length(5000), Options::classic());
         // As many receives are posted then as ever will be.
         exposed(&mut world, 0, 6);
         world.send(0, &done(6));
@@ -203,7 +191,7 @@ fn rr1_done_06_done_ends_the_exposure_and_has_no_answer() {
 #[test]
 fn rr1_done_07_stray_dones_are_dropped() {
     for options in [Options::default(), Options::classic()] {
-        let (mut world, script) = scripted(24, options);
+        let (mut world, script) = scripted(CallScript::default(), options);
         let strays: Vec<u32> = (0..1000).step_by(world.stride()).collect();
         for xid in &strays {
             world.send(0, &done(*xid));
@@ -214,10 +202,7 @@ fn rr1_done_07_stray_dones_are_dropped() {
         assert!(parse(&world.exchange(0, &call(5))).inline);
         if options.exposures > 0 {
             // A second one, and one for a call whose reply has not been sent.
-            script.plan(CallScript {
-                length: 5000,
-                ..CallScript::default()
-            });
+            script.plan(CallScript::of_length(5000));
             let (first, second) = (exposed(&mut world, 0, 8), exposed(&mut world, 0, 9));
             for _ in 0..3 {
                 world.send(0, &done(8));
@@ -259,7 +244,7 @@ fn rr1_done_08_read_chunks_of_calls_need_none() {
 fn rr1_done_14_the_end_of_a_connection_frees_what_it_exposed_at_once() {
     for deferred in [false, true] {
         let _network = deferred.then(deferring);
-        let (mut world, _) = scripted(5000, Options::classic());
+        let (mut world, _) = scripted(CallScript::of_length(5000), Options::classic());
         let other = world.connect();
         exposed(&mut world, other, 100);
         let before = world.in_use();
@@ -341,7 +326,7 @@ fn old_04_a_client_that_never_offers_a_reply_chunk_is_served_by_the_switch() {
         }
         nfs.world.check_clean();
     }
-    let (mut world, _) = scripted(5000, Options::default());
+    let (mut world, _) = scripted(CallScript::of_length(5000), Options::default());
     check_chunk_error(&world.exchange(0, &call(3)), 3);
     world.check_clean();
 }
@@ -369,7 +354,7 @@ fn rr1_sec_09_what_is_exposed_is_the_payload_and_nothing_beside_it() {
     }
     nfs.world.check_clean();
     // A whole message, and no key of another connection.
-    let (mut world, _) = scripted(5003, Options::classic());
+    let (mut world, _) = scripted(CallScript::of_length(5003), Options::classic());
     let stranger = world.connect();
     let reply = exposed(&mut world, 0, 9);
     let all = world.fetch(0, segments(&reply)).unwrap();
@@ -434,7 +419,7 @@ fn a_connection_serves_ordinary_calls_as_ever_in_classic_mode() {
 
 #[test]
 fn a_responder_that_takes_no_more_calls_lets_replies_be_fetched() {
-    let (mut world, _) = scripted(5000, Options::classic());
+    let (mut world, _) = scripted(CallScript::of_length(5000), Options::classic());
     let (first, second) = (exposed(&mut world, 0, 1), exposed(&mut world, 0, 2));
     world.refuse();
     for (reply, left) in [(first, true), (second, false)] {

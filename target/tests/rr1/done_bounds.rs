@@ -31,10 +31,7 @@ fn bounded(limits: ExposureLimits) -> Options {
 
 fn scripted(options: Options) -> (World<Script>, Script) {
     let script = Script::default();
-    script.plan(CallScript {
-        length: LONG,
-        ..CallScript::default()
-    });
+    script.plan(CallScript::of_length(LONG));
     (World::new(script.clone(), options), script)
 }
 

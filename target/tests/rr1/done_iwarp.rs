@@ -166,10 +166,7 @@ fn rr1_done_11_a_late_read_ends_in_a_terminate_for_that_connection_only() {
     let registry = Registry::new(HugepagePolicy::Off);
     let pool = Pool::new(&registry, PoolConfig { bytes: 32 << 20 }).unwrap();
     let script = Script::default();
-    script.plan(CallScript {
-        length: LONG,
-        ..CallScript::default()
-    });
+    script.plan(CallScript::of_length(LONG));
     let mut now = Instant::now();
     let settings = Settings::new(4096, 32, 1 << 20, true);
     let shared = Rc::new(ResponderShared::new(

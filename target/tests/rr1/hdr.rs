@@ -13,16 +13,9 @@ use crate::support::message::{
     null, parse, plain, reads, rpc, word, words,
 };
 use crate::support::raw::{Memory, Options, Stated, World};
-use crate::support::script::{CallScript, Script};
+use crate::support::script::{CallScript, Script, scripted};
 use crate::support::served::Nfs;
 use crate::support::trace::Trace;
-
-fn scripted() -> (World<Script>, Script) {
-    let script = Script::default();
-    let mut world = World::new(script.clone(), Options::default());
-    world.connect();
-    (world, script)
-}
 
 #[test]
 fn rr1_hdr_01_first_words_stand_at_their_places_in_every_message() {
@@ -92,7 +85,7 @@ fn rr1_hdr_04_replies_and_errors_of_version_one_say_so() {
 
 #[test]
 fn rr1_hdr_03_different_xids_are_refused_with_the_outer_one() {
-    let (mut world, script) = scripted();
+    let (mut world, script) = scripted(CallScript::default(), Options::default());
     let mut message = header(5, Kind::Message.number(), &CallChunks::default());
     message.extend(rpc(6, PROGRAM, &[]));
     check_chunk_error(&world.exchange(0, &message), 5);
@@ -102,7 +95,7 @@ fn rr1_hdr_03_different_xids_are_refused_with_the_outer_one() {
 
 #[test]
 fn rr1_hdr_03_a_reply_with_different_xids_is_dropped() {
-    let (mut world, script) = scripted();
+    let (mut world, script) = scripted(CallScript::default(), Options::default());
     let mut message = header(5, Kind::Message.number(), &CallChunks::default());
     message.extend(Script::reply(6, 24));
     world.send(0, &message);
@@ -235,7 +228,7 @@ fn nfs_call(xid: u32, procedure: Procedure, arguments: &[u8]) -> Vec<u8> {
 
 #[test]
 fn rr1_hdr_10_an_error_is_about_its_call_only() {
-    let (mut world, script) = scripted();
+    let (mut world, script) = scripted(CallScript::default(), Options::default());
     script.plan(CallScript {
         hold: true,
         ..CallScript::default()
@@ -253,7 +246,7 @@ fn rr1_hdr_10_an_error_is_about_its_call_only() {
 
 #[test]
 fn rr1_hdr_12_a_reply_is_its_lists_and_then_the_message() {
-    let (mut world, _) = scripted();
+    let (mut world, _) = scripted(CallScript::default(), Options::default());
     let reply = world.exchange(0, &plain(&rpc(0x99, PROGRAM, &[])));
     let mut expected = words(&[0x99, 1, word(&reply, 2), 0, 0, 0, 0]);
     expected.extend(Script::reply(0x99, 24));
@@ -262,7 +255,7 @@ fn rr1_hdr_12_a_reply_is_its_lists_and_then_the_message() {
 
 #[test]
 fn rr1_hdr_18_messages_too_short_are_dropped_by_type() {
-    let (mut world, _) = scripted();
+    let (mut world, _) = scripted(CallScript::default(), Options::default());
     for kind in 0..6 {
         for length in 0..=40 {
             let mut message = words(&[1, 1, 16, kind, 0, 0, 0, 0, 0, 0]);
@@ -365,7 +358,7 @@ fn rr1_hdr_26_errors_of_rpc_are_ordinary_replies() {
 
 #[test]
 fn rr1_hdr_29_long_replies_need_a_reply_chunk() {
-    let (mut world, script) = scripted();
+    let (mut world, script) = scripted(CallScript::default(), Options::default());
     for length in [100, 4068, 4072, 10_000] {
         script.plan(CallScript {
             length,
@@ -447,7 +440,7 @@ fn rr1_hdr_30_a_call_that_broke_a_connection_is_refused_on_the_next() {
 
 #[test]
 fn an_rpc_reply_or_other_direction_is_not_executed() {
-    let (mut world, script) = scripted();
+    let (mut world, script) = scripted(CallScript::default(), Options::default());
     let mut reply = plain(&rpc(3, PROGRAM, &[]));
     reply[28 + 7] = 1;
     let mut nfs = Nfs::new();

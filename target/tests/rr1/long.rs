@@ -11,23 +11,12 @@ use crate::support::message::{
     is_chunk_error, lengths, long, null, parse, plain, reads, rpc, word, words,
 };
 use crate::support::raw::{Memory, Options, Stated, World};
-use crate::support::script::{CallScript, Script};
+use crate::support::script::{CallScript, Script, scripted};
 use crate::support::served::{Nfs, read_results, status, write};
 use crate::support::trace::Trace;
 
 fn pattern(length: usize) -> Vec<u8> {
     (0..length).map(|index| (index % 253) as u8 + 1).collect()
-}
-
-fn scripted(length: usize) -> (World<Script>, Script) {
-    let script = Script::default();
-    script.plan(CallScript {
-        length,
-        ..CallScript::default()
-    });
-    let mut world = World::new(script.clone(), Options::default());
-    world.connect();
-    (world, script)
 }
 
 fn with_reads(reads: &[ReadSegment]) -> CallChunks<'_> {
@@ -86,7 +75,7 @@ fn rr1_long_02_rr1_long_03_rr1_long_19_a_call_at_position_zero_in_any_cut() {
 
 #[test]
 fn rr1_long_03_sixteen_entries_cut_inside_words_are_joined() {
-    let (mut world, script) = scripted(24);
+    let (mut world, script) = scripted(CallScript::default(), Options::default());
     let call = rpc(7, PROGRAM, &pattern(300));
     let source = world.source(0, &call);
     for count in [1, 2, 16] {
@@ -100,7 +89,7 @@ fn rr1_long_03_sixteen_entries_cut_inside_words_are_joined() {
 
 #[test]
 fn rr1_long_19_a_call_that_would_fit_inline_may_be_long() {
-    let (mut world, script) = scripted(24);
+    let (mut world, script) = scripted(CallScript::default(), Options::default());
     let call = rpc(8, PROGRAM, &[]);
     let source = world.source(0, &call);
     let length = source.exposure.length;
@@ -129,7 +118,7 @@ fn rr1_long_04_positions_beside_a_long_call_are_in_its_stream() {
     assert_eq!(accepted(&reply.message), SUCCESS);
     assert_eq!(nfs.content(file), data);
     // An item that is put back.
-    let (mut world, script) = scripted(24);
+    let (mut world, script) = scripted(CallScript::default(), Options::default());
     let whole = rpc_of(7, &pattern(40));
     let at = whole.len() - 20;
     let reduced = [&whole[..at], &whole[at + 8..]].concat();
@@ -152,7 +141,7 @@ fn rpc_of(xid: u32, arguments: &[u8]) -> Vec<u8> {
 
 #[test]
 fn rr1_long_06_an_inline_call_has_no_position_zero() {
-    let (mut world, script) = scripted(24);
+    let (mut world, script) = scripted(CallScript::default(), Options::default());
     let source = world.source(0, &pattern(100));
     let entries = reads(0, &[source.whole()]);
     let message = inline(&with_reads(&entries), &rpc_of(5, &[]));
@@ -163,7 +152,7 @@ fn rr1_long_06_an_inline_call_has_no_position_zero() {
 
 #[test]
 fn rr1_long_07_rr1_long_11_a_reply_that_fits_is_inline_and_its_chunk_empty() {
-    let (mut world, script) = scripted(100);
+    let (mut world, script) = scripted(CallScript::of_length(100), Options::default());
     let sink = world.sink(0, 8000);
     for (length, inline_reply) in [(100, true), (5000, false)] {
         script.plan(CallScript {
@@ -268,7 +257,7 @@ fn rr1_long_09_bulk_goes_to_the_write_list_first() {
 fn rr1_long_13_no_reply_exceeds_what_the_client_receives() {
     // The fabric ends a connection whose receive is too short.
     for stated in [None, Some(1024), Some(2048), Some(4096)] {
-        let (mut world, script) = scripted(24);
+        let (mut world, script) = scripted(CallScript::default(), Options::default());
         let client = world.connect_with(Stated {
             inline: stated,
             ..Stated::default()
@@ -311,10 +300,7 @@ fn rr1_long_14_a_reply_chunk_that_will_not_do_is_a_read_chunk_where_switched_on(
         return; // It has no RDMA_DONE, so there is nothing to switch on.
     }
     let script = Script::default();
-    script.plan(CallScript {
-        length: 5000,
-        ..CallScript::default()
-    });
+    script.plan(CallScript::of_length(5000));
     let mut world = World::new(script, Options::classic());
     world.connect();
     let sink = world.sink(0, 8000);
@@ -351,7 +337,7 @@ fn rr1_long_14_a_reply_chunk_that_will_not_do_is_a_read_chunk_where_switched_on(
 
 #[test]
 fn rr1_long_14_to_16_a_reply_chunk_too_small_or_of_nothing() {
-    let (mut world, script) = scripted(5000);
+    let (mut world, script) = scripted(CallScript::of_length(5000), Options::default());
     let sink = world.sink(0, 8000);
     for (cut, fits) in [
         (&[][..], false),
@@ -439,7 +425,7 @@ fn rr1_long_17_a_write_with_its_data_at_position_zero() {
 
 #[test]
 fn rr1_long_18_a_call_long_in_both_directions() {
-    let (mut world, script) = scripted(6000);
+    let (mut world, script) = scripted(CallScript::of_length(6000), Options::default());
     let call = rpc_of(8, &pattern(20_000));
     let (source, sink) = (world.source(0, &call), world.sink(0, 6000));
     let length = call.len() as u32;
@@ -453,7 +439,7 @@ fn rr1_long_18_a_call_long_in_both_directions() {
 
 #[test]
 fn rr1_long_20_a_call_beyond_the_limit_starts_no_read() {
-    let (mut world, _) = scripted(24);
+    let (mut world, _) = scripted(CallScript::default(), Options::default());
     let limit = world.shared.settings.get().rules.read_bytes;
     let source = world.source(0, &pattern(100));
     let mut segment = source.whole();
@@ -466,7 +452,7 @@ fn rr1_long_20_a_call_beyond_the_limit_starts_no_read() {
 
 #[test]
 fn rr1_long_21_a_long_call_that_cannot_be_read_is_not_executed() {
-    let (mut world, script) = scripted(24);
+    let (mut world, script) = scripted(CallScript::default(), Options::default());
     let other = world.connect();
     let call = rpc_of(8, &pattern(2000));
     let source = world.source(0, &call);
@@ -483,7 +469,7 @@ fn rr1_long_21_a_long_call_that_cannot_be_read_is_not_executed() {
 
 #[test]
 fn rr1_long_22_the_xid_of_a_long_call_is_that_of_its_header() {
-    let (mut world, script) = scripted(24);
+    let (mut world, script) = scripted(CallScript::default(), Options::default());
     let call = rpc_of(8, &pattern(2000));
     let source = world.source(0, &call);
     let entries = reads(0, &[source.whole()]);

@@ -8,20 +8,9 @@ use crate::support::message::{
     self, BAD_XDR, PROGRAM, SUCCESS, accepted, check_error, encoded, inline, nfs, optional, parse,
     plain, rpc, speak, word, words,
 };
-use crate::support::raw::{Options, Stated, World};
-use crate::support::script::{CallScript, Script};
+use crate::support::raw::{Options, Stated};
+use crate::support::script::{CallScript, Script, scripted};
 use crate::support::served::{Nfs, status};
-
-fn scripted(length: usize) -> (World<Script>, Script) {
-    let script = Script::default();
-    script.plan(CallScript {
-        length,
-        ..CallScript::default()
-    });
-    let mut world = World::new(script.clone(), Options::default());
-    world.connect();
-    (world, script)
-}
 
 /// A CANT_REPLY: whether the procedure had run, segment, length.
 #[track_caller]
@@ -42,7 +31,7 @@ fn chunks<'c>(writes: &'c [&'c [Segment]], reply: Option<&'c [Segment]>) -> Call
 
 #[test]
 fn rr2_err_01_errors_copy_xid_and_version() {
-    let (mut world, _) = scripted(5000);
+    let (mut world, _) = scripted(CallScript::of_length(5000), Options::default());
     for xid in [1, 0xa1a2_a3a4, u32::MAX] {
         let call = plain(&rpc(xid, PROGRAM, &[]));
         let mut kind = call.clone();
@@ -64,7 +53,7 @@ fn rr2_err_01_errors_copy_xid_and_version() {
 
 #[test]
 fn rr2_err_02_the_version_error_is_that_of_version_one() {
-    let (mut world, _) = scripted(24);
+    let (mut world, _) = scripted(CallScript::default(), Options::default());
     let mut errors = Vec::new();
     for spoken in [Version::One, Version::Two] {
         speak(spoken);
@@ -108,7 +97,7 @@ fn rr2_err_04_what_cannot_be_parsed_is_told_before_anything_is_done() {
 
 #[test]
 fn rr2_err_05_a_reply_without_room_is_told() {
-    let (mut world, _) = scripted(5000);
+    let (mut world, _) = scripted(CallScript::of_length(5000), Options::default());
     // READDIR can be shorter; this reply cannot.
     let error = world.exchange(0, &plain(&rpc(5, PROGRAM, &[])));
     assert_eq!(cannot_reply(&error, 5), (true, 0, 5000));
@@ -182,7 +171,7 @@ fn rr2_err_07_the_first_segment_too_short_is_counted_through_all_chunks() {
         assert_eq!(cannot_reply(&error, word(&call, 0)), expected);
     }
     // Five: the Reply chunk behind two write chunks of two.
-    let (mut world, _) = scripted(5000);
+    let (mut world, _) = scripted(CallScript::of_length(5000), Options::default());
     let sink = world.sink(0, 8000);
     let (write, reply) = (sink.cut(&[10, 10]), sink.cut(&[4000]));
     let message = inline(
@@ -217,7 +206,7 @@ fn rr2_err_08_exactly_the_length_needed_is_enough() {
             (false, segment, needed)
         );
     }
-    let (mut world, _) = scripted(5001);
+    let (mut world, _) = scripted(CallScript::of_length(5001), Options::default());
     let sink = world.sink(0, 8000);
     for cut in [&[1000, 500][..], &[5000]] {
         let mut call = |cut: &[u32]| {
@@ -301,7 +290,7 @@ fn rr2_err_10_a_call_that_had_run_is_answered_from_the_cache() {
 
 #[test]
 fn rr2_err_12_faults_in_replies_have_no_answer() {
-    let (mut world, script) = scripted(24);
+    let (mut world, script) = scripted(CallScript::default(), Options::default());
     let reply = |xid: u32| {
         let words = words(&[xid, 2, 16, 0, 1, 0, 0, 0, 0]);
         [words, Script::reply(xid, 24)].concat()

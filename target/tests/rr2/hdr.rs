@@ -9,16 +9,9 @@ use crate::support::message::{
     parse, plain, reads, rpc, word, words,
 };
 use crate::support::raw::{Options, Stated, World};
-use crate::support::script::{CallScript, Script};
+use crate::support::script::{CallScript, Script, scripted};
 use crate::support::served::Nfs;
 use crate::support::trace::Trace;
-
-fn scripted() -> (World<Script>, Script) {
-    let script = Script::default();
-    let mut world = World::new(script.clone(), Options::default());
-    world.connect();
-    (world, script)
-}
 
 /// A reply of so many bytes of RPC message.
 fn of_length(script: &Script, length: usize) {
@@ -30,7 +23,7 @@ fn of_length(script: &Script, length: usize) {
 
 #[test]
 fn rr2_hdr_01_a_reply_has_36_bytes_before_its_message() {
-    let (mut world, _) = scripted();
+    let (mut world, _) = scripted(CallScript::default(), Options::default());
     let reply = world.exchange(0, &plain(&rpc(0x99, PROGRAM, &[])));
     let mut expected = words(&[0x99, 2, word(&reply, 2), 0, 1, 0, 0, 0, 0]);
     assert_eq!(expected.len(), 36);
@@ -40,7 +33,7 @@ fn rr2_hdr_01_a_reply_has_36_bytes_before_its_message() {
 
 #[test]
 fn rr2_hdr_03_a_message_follows_its_header() {
-    let (mut world, script) = scripted();
+    let (mut world, script) = scripted(CallScript::default(), Options::default());
     for behind in 0..8 {
         let mut message = plain(&rpc(8, PROGRAM, &[]));
         message.truncate(36 + behind);
@@ -51,7 +44,7 @@ fn rr2_hdr_03_a_message_follows_its_header() {
 
 #[test]
 fn rr2_hdr_04_no_message_follows_where_it_is_in_chunks() {
-    let (mut world, script) = scripted();
+    let (mut world, script) = scripted(CallScript::default(), Options::default());
     let call = rpc(8, PROGRAM, &[1; 100]);
     let source = world.source(0, &call);
     let chunks = CallChunks {
@@ -80,7 +73,7 @@ fn rr2_hdr_04_no_message_follows_where_it_is_in_chunks() {
 
 #[test]
 fn rr2_hdr_05_errors_end_with_what_they_say() {
-    let (mut world, script) = scripted();
+    let (mut world, script) = scripted(CallScript::default(), Options::default());
     let mut version = plain(&rpc(1, PROGRAM, &[0; 100]));
     version[7] = 3;
     assert_eq!(world.exchange(0, &version).len(), 28);
@@ -167,7 +160,7 @@ fn rr2_hdr_08_replies_use_4096_bytes_where_nothing_else_is_known() {
 #[test]
 fn rr2_hdr_09_calls_and_replies_have_thresholds_of_their_own() {
     // The client takes 1024 bytes, the server 4096.
-    let (mut world, script) = scripted();
+    let (mut world, script) = scripted(CallScript::default(), Options::default());
     let client = world.connect_with(Stated {
         inline: Some(1024),
         ..Stated::default()
@@ -207,7 +200,7 @@ fn rr2_hdr_12_memory_of_another_connection_ends_its_user_only() {
 
 #[test]
 fn rr2_hdr_15_credits_are_granted_as_in_version_one() {
-    let (mut world, _) = scripted();
+    let (mut world, _) = scripted(CallScript::default(), Options::default());
     for (wish, grant) in [(0, 1), (7, 7), (33, 32), (u32::MAX, 32)] {
         let mut call = plain(&rpc(1, PROGRAM, &[]));
         call[8..12].copy_from_slice(&u32::to_be_bytes(wish));

@@ -7,15 +7,8 @@ use crate::support::message::{
     PROGRAM, WISH, check_error, nominate, optional, parse, plain, reads, rpc, speak, word,
 };
 use crate::support::raw::{Memory, Options, Stated, World};
-use crate::support::script::{CallScript, Script};
+use crate::support::script::{CallScript, Script, scripted};
 use crate::support::trace::Trace;
-
-fn scripted(options: Options) -> (World<Script>, Script) {
-    let script = Script::default();
-    let mut world = World::new(script.clone(), options);
-    world.connect();
-    (world, script)
-}
 
 /// The keys that Sends were to invalidate.
 fn sends(world: &mut World<Script>) -> Vec<Option<Key>> {
@@ -52,10 +45,13 @@ fn memories(world: &mut World<Script>) -> [Memory; 4] {
 #[test]
 fn rr2_inv_03_the_reply_repeats_what_the_call_nominated() {
     for invalidates in [true, false] {
-        let (mut world, script) = scripted(Options {
-            invalidates,
-            ..Options::default()
-        });
+        let (mut world, script) = scripted(
+            CallScript::default(),
+            Options {
+                invalidates,
+                ..Options::default()
+            },
+        );
         for which in 0..4 {
             for length in [24, 5000] {
                 script.plan(CallScript {
@@ -81,7 +77,7 @@ fn rr2_inv_03_the_reply_repeats_what_the_call_nominated() {
 #[test]
 fn rr2_inv_04_nothing_nominated_is_a_plain_send() {
     // Whatever private data says of version one.
-    let (mut world, _) = scripted(Options::default());
+    let (mut world, _) = scripted(CallScript::default(), Options::default());
     let client = world.connect_with(Stated {
         invalidation: true,
         ..Stated::default()
@@ -110,7 +106,7 @@ fn rr2_inv_04_nothing_nominated_is_a_plain_send() {
 
 #[test]
 fn rr2_inv_05_exactly_what_was_nominated_is_invalidated() {
-    let (mut world, script) = scripted(Options::default());
+    let (mut world, script) = scripted(CallScript::default(), Options::default());
     for which in 0..4 {
         for length in [24, 5000] {
             script.plan(CallScript {
@@ -134,7 +130,7 @@ fn rr2_inv_05_exactly_what_was_nominated_is_invalidated() {
 
 #[test]
 fn rr2_inv_06_what_is_none_of_its_keys_is_not_invalidated() {
-    let (mut world, script) = scripted(Options::default());
+    let (mut world, script) = scripted(CallScript::default(), Options::default());
     let other = world.sink(0, 100);
     let memories = memories(&mut world);
     world.trace();
@@ -153,10 +149,13 @@ fn rr2_inv_06_what_is_none_of_its_keys_is_not_invalidated() {
 
 #[test]
 fn rr2_inv_08_a_provider_that_cannot_sends_plainly() {
-    let (mut world, _) = scripted(Options {
-        invalidates: false,
-        ..Options::default()
-    });
+    let (mut world, _) = scripted(
+        CallScript::default(),
+        Options {
+            invalidates: false,
+            ..Options::default()
+        },
+    );
     let memories = memories(&mut world);
     world.trace();
     let key = memories[1].exposure.key.0;
@@ -179,7 +178,7 @@ fn rr2_inv_08_a_provider_that_cannot_sends_plainly() {
 
 #[test]
 fn rr2_inv_10_errors_and_options_are_plain_sends() {
-    let (mut world, script) = scripted(Options::default());
+    let (mut world, script) = scripted(CallScript::default(), Options::default());
     let memories = memories(&mut world);
     let key = memories[1].exposure.key.0;
     world.trace();
@@ -187,10 +186,7 @@ fn rr2_inv_10_errors_and_options_are_plain_sends() {
     let mut message = call(1, key, &memories);
     message[28..32].copy_from_slice(&[0, 0, 0, 3]);
     check_error(&world.exchange(0, &message), 1, &[2]);
-    script.plan(CallScript {
-        length: 6004,
-        ..CallScript::default()
-    });
+    script.plan(CallScript::of_length(6004));
     let error = world.exchange(0, &call(1, key, &memories));
     check_error(&error, 1, &[3, 1, 3, 6004]);
     assert_eq!(word(&error, 2), WISH);

@@ -44,10 +44,7 @@ fn rr2_neg_03_version_two_is_answered_and_then_used_with_4096_bytes() {
         (0x42, 2, 0)
     );
     // The second call has 3000 bytes, and so has its reply.
-    script.plan(CallScript {
-        length: 3000,
-        ..CallScript::default()
-    });
+    script.plan(CallScript::of_length(3000));
     let reply = parse(&world.exchange(client, &call(0x43, Version::Two, 3000)));
     assert_eq!((reply.inline, reply.message.len()), (true, 3000));
     world.check_clean();
@@ -170,10 +167,7 @@ fn rr2_neg_14_version_two_switched_off_leaves_version_one_as_it_was() {
     let mut expected = support::message::words(&[7, 1, WISH, 0, 0, 0, 0]);
     expected.extend(Script::reply(7, 24));
     assert_eq!(reply, expected);
-    script.plan(CallScript {
-        length: 2000,
-        ..CallScript::default()
-    });
+    script.plan(CallScript::of_length(2000));
     let error = world.exchange(client, &call(7, Version::One, 0));
     assert_eq!((error.len(), word(&error, 1), word(&error, 4)), (20, 1, 2));
     // And the other way round.

@@ -12,7 +12,7 @@ use crate::support::message::{
     BAD_XDR, INVALID_OPTION, PROGRAM, check_error, optional, parse, plain, rpc, word,
 };
 use crate::support::raw::{Options, World};
-use crate::support::script::{CallScript, Script};
+use crate::support::script::{CallScript, Script, scripted};
 
 /// Messages as they were taken: XID, whether a reply, type, opaque bytes, payload.
 type Seen = (u32, bool, u32, Vec<u8>, Vec<u8>);
@@ -53,15 +53,8 @@ impl Extension for Reverser {
     }
 }
 
-fn scripted() -> (World<Script>, Script) {
-    let script = Script::default();
-    let mut world = World::new(script.clone(), Options::default());
-    world.connect();
-    (world, script)
-}
-
 fn extended() -> (World<Script>, Script, Rc<Reverser>) {
-    let (world, script) = scripted();
+    let (world, script) = scripted(CallScript::default(), Options::default());
     let extension = Rc::new(Reverser::default());
     world.shared.options.register(extension.clone()).unwrap();
     (world, script, extension)
@@ -75,7 +68,7 @@ fn check_served(world: &mut World<Script>) {
 
 #[test]
 fn rr2_opt_02_an_unknown_type_changes_nothing_else() {
-    let (mut world, script) = scripted();
+    let (mut world, script) = scripted(CallScript::default(), Options::default());
     script.plan(CallScript {
         hold: true,
         ..CallScript::default()

@@ -151,6 +151,13 @@ pub fn plain(rpc: &[u8]) -> Vec<u8> {
     inline(&CallChunks::default(), rpc)
 }
 
+/// A call that wishes for credits.
+pub fn wishing(xid: u32, wish: u32) -> Vec<u8> {
+    let mut message = plain(&rpc(xid, PROGRAM, &[]));
+    message[8..12].copy_from_slice(&wish.to_be_bytes());
+    message
+}
+
 /// RDMA_NOMSG.
 pub fn long(xid: u32, chunks: &CallChunks<'_>) -> Vec<u8> {
     header(xid, Kind::NoMessage.number(), chunks)

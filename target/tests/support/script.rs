@@ -9,7 +9,7 @@ use millrace::rpc::program::{ProcedureInfo, called};
 use millrace_mempool::Class;
 use millrace_reactor::completion::Completions;
 
-use super::raw::gather;
+use super::raw::{Options, World, gather};
 
 /// What the program does with a call.
 #[derive(Clone, Copy, Debug)]
@@ -34,6 +34,33 @@ impl Default for CallScript {
             answer: Answer::Send,
         }
     }
+}
+
+impl CallScript {
+    /// A reply of a length.
+    pub fn of_length(length: usize) -> Self {
+        Self {
+            length,
+            ..Self::default()
+        }
+    }
+
+    /// A call that waits.
+    pub fn held() -> Self {
+        Self {
+            hold: true,
+            ..Self::default()
+        }
+    }
+}
+
+/// A client that is connected to a program with a plan.
+pub fn scripted(plan: CallScript, options: Options) -> (World<Script>, Script) {
+    let script = Script::default();
+    script.plan(plan);
+    let mut world = World::new(script.clone(), options);
+    world.connect();
+    (world, script)
 }
 
 /// A call as the program saw it.
