@@ -35,11 +35,21 @@ impl Answer {
 
     /// Gives the answer; returns it if nobody waits for it any more.
     pub fn give(&self, establishment: Establishment) -> Option<Establishment> {
+        self.give_and(establishment, || {})
+    }
+
+    /// The same. `count` is called if somebody waits, before they have the answer.
+    fn give_and(
+        &self,
+        establishment: Establishment,
+        count: impl FnOnce(),
+    ) -> Option<Establishment> {
         let mut state = self.state();
         if !matches!(*state, AnswerState::Awaited(_)) {
             return Some(establishment);
         }
         let before = mem::replace(&mut *state, AnswerState::Given(establishment));
+        count();
         drop(state);
         if let AnswerState::Awaited(Some(waker)) = before {
             waker.wake();
@@ -47,10 +57,9 @@ impl Answer {
         None
     }
 
-    /// The deadline has passed. Whether somebody waited.
-    pub fn expire(&self) -> bool {
-        self.give(Establishment::failed(status::UNAVAILABLE, 0))
-            .is_none()
+    /// The deadline has passed. `count` is called if somebody waits, before they know of it.
+    pub fn expire(&self, count: impl FnOnce()) {
+        self.give_and(Establishment::failed(status::UNAVAILABLE, 0), count);
     }
 
     fn state(&self) -> MutexGuard<'_, AnswerState> {

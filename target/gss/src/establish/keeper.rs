@@ -73,9 +73,9 @@ impl Keeper {
             if answer.is_some() && *due > now {
                 return;
             }
-            if answer.is_some_and(|answer| answer.expire()) {
+            if let Some(answer) = answer {
                 let failed = self.core.counters.failed(FailureReason::Unavailable);
-                failed.increment();
+                answer.expire(|| failed.increment());
             }
             self.watched.pop_front();
         }
