@@ -27,7 +27,7 @@ use super::gss::{GssAuthenticator, GssCall, GssCreation, GssVerdict};
 use super::program::{
     Lookup, ProcedureInfo, ProgramAnswer, ProgramCall, Programs, Unserved, called,
 };
-use super::protection::{keep_room, seal_header};
+use super::protection::{Unopened, keep_room, seal_header};
 use crate::access::CallIdentity;
 use crate::flow::Flow;
 use crate::latency::LatencyBatch;
@@ -359,7 +359,9 @@ impl<P: Programs> Dispatcher<P> {
                         self.run(accepted, identity, &within, input, bulk, reply)
                             .await
                     }
-                    _ => {
+                    // The client repeats the call by its next connection.
+                    Err(Unopened::NoMemory) => Answer::Broken,
+                    Ok(_) | Err(Unopened::Damaged) => {
                         authenticator.counters().damaged_bodies.add(1);
                         self.refuse(Unserved::Garbage, xid, reply)
                     }

@@ -23,9 +23,14 @@ use super::gss::{GssAuthenticator, GssCall, PLAIN_HEADER, verifier_room, write_h
 /// Bytes of a word: a length, or a sequence number.
 const WORD: usize = 4;
 
-/// Why a body is not what its service makes of arguments.
+/// Why a protected body gives no arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct DamagedBody;
+pub(super) enum Unopened {
+    /// It is not what its service makes of arguments.
+    Damaged,
+    /// There was no memory to decrypt it into in time, or its connection has ended.
+    NoMemory,
+}
 
 /// The arguments of a protected body.
 pub(super) enum OpenedBody<'c> {
@@ -135,16 +140,16 @@ impl GssAuthenticator {
         call: &GssCall,
         mut input: Decoder<'c>,
         pool: &Pool,
-    ) -> Result<OpenedBody<'c>, DamagedBody> {
+    ) -> Result<OpenedBody<'c>, Unopened> {
         let opened = match call.service {
-            GssService::None => return Err(DamagedBody),
+            GssService::None => return Err(Unopened::Damaged),
             GssService::Integrity => {
-                let body = IntegrityBody::decode_all(&mut input).map_err(|_| DamagedBody)?;
+                let body = IntegrityBody::decode_all(&mut input).map_err(|_| Unopened::Damaged)?;
                 self.verify(call, &body).await?;
                 OpenedBody::Within(body.covered)
             }
             GssService::Privacy => {
-                let token = privacy_token(&mut input).map_err(|_| DamagedBody)?;
+                let token = privacy_token(&mut input).map_err(|_| Unopened::Damaged)?;
                 self.decrypt(call, token, pool).await?
             }
         };
@@ -153,11 +158,11 @@ impl GssAuthenticator {
         received.add(bytes.len() as u64);
         match protected_content(bytes) {
             Ok((sequence, _)) if sequence == call.sequence => Ok(opened),
-            _ => Err(DamagedBody),
+            _ => Err(Unopened::Damaged),
         }
     }
 
-    async fn verify(&self, call: &GssCall, body: &IntegrityBody<'_>) -> Result<(), DamagedBody> {
+    async fn verify(&self, call: &GssCall, body: &IntegrityBody<'_>) -> Result<(), Unopened> {
         let mut mic = call.context.mic_in_parts(Side::Initiator);
         let mut parts = body.covered.chunks(self.slice());
         loop {
@@ -174,7 +179,7 @@ impl GssAuthenticator {
         }
         match mic.verify(body.checksum) {
             true => Ok(()),
-            false => Err(DamagedBody),
+            false => Err(Unopened::Damaged),
         }
     }
 
@@ -183,15 +188,18 @@ impl GssAuthenticator {
         call: &GssCall,
         token: &[u8],
         pool: &Pool,
-    ) -> Result<OpenedBody<'c>, DamagedBody> {
+    ) -> Result<OpenedBody<'c>, Unopened> {
         let obtained = pool.obtain_another(token.len()).await;
-        let mut buffer = obtained.map_err(|_| DamagedBody)?;
-        let copy = buffer.get_mut(..token.len()).ok_or(DamagedBody)?;
+        let mut buffer = obtained.map_err(|_| Unopened::NoMemory)?;
+        let copy = buffer.get_mut(..token.len()).ok_or(Unopened::Damaged)?;
         copy.copy_from_slice(token);
-        let mut unwrapping = call.context.unwrapping(copy).map_err(|_| DamagedBody)?;
+        let mut unwrapping = call
+            .context
+            .unwrapping(copy)
+            .map_err(|_| Unopened::Damaged)?;
         loop {
             let step = self.timed(|| unwrapping.step(copy, self.slice()));
-            match step.map_err(|_| DamagedBody)? {
+            match step.map_err(|_| Unopened::Damaged)? {
                 Progress::Done(range) => return Ok(OpenedBody::Decrypted(buffer, range)),
                 Progress::More => let_others_turn().await,
             }

@@ -1,8 +1,11 @@
 //! Bodies with integrity and privacy.
 
+use std::rc::Rc;
+
 use millrace::access::Security;
 use millrace::call::{Answer, Serve, one_chunk};
 use millrace_gss::Enctype;
+use millrace_mempool::{Class, MemoryAccount, MemoryShare};
 use millrace_wire::nfs3::{
     CreateArguments, CreateHow, CreateResults, GetattrResults, NameInDirectory, Procedure,
     ReadArguments, ReadResults, SetAttributes, Stability, WriteArguments, WriteResults,
@@ -157,6 +160,31 @@ fn gss_int_03_bodies_cut_anywhere_are_garbage() {
             assert_eq!(refused, Err(answer_to(5, Accepted::GarbageArguments)));
         }
     }
+}
+
+#[test]
+fn a_body_that_finds_no_memory_is_not_garbage() {
+    let world = World::new(ALL);
+    let share = Rc::new(MemoryShare::new());
+    let account = MemoryAccount::new(&share);
+    // Whoever would have to wait for memory has waited long enough.
+    let _late = world.pool.charging(&account, true);
+    let all = Class::ALL.map(|class| {
+        share.set_most(class, 1);
+        world.pool.try_obtain(class).unwrap()
+    });
+    let root = encoded(&world.root());
+    let message = world
+        .client
+        .call(5, nfs(Procedure::Getattr), GssService::Privacy, &root);
+    assert_eq!(world.send(&message).answer, Answer::Broken);
+    assert_eq!(
+        world.contexts.all_call_counters()[0].damaged_bodies.get(),
+        0
+    );
+    drop(all);
+    let results = world.call(nfs(Procedure::Getattr), GssService::Privacy, &world.root());
+    results.unwrap();
 }
 
 #[test]
