@@ -7,10 +7,11 @@ use millrace_wire::nfs4::{
 
 use super::callback;
 use super::client_state::ClientState;
-use super::client_translation::{attributes, limits, principal, status};
+use super::client_translation::{attributes, caller, limits, status};
 use super::seam::CallOrigin;
 use crate::state::{
-    BindingRequest, BoundChannels, ClientId, SessionId, SessionOrigin, SessionRequest, StateError,
+    BindingRequest, BoundChannels, ClientId, GuardedOperation, SessionId, SessionOrigin,
+    SessionRequest, StateError,
 };
 
 /// CREATE_SESSION.
@@ -37,17 +38,18 @@ pub(super) async fn create(
         // The first callback may be due before the answer of the home is here.
         sender.allow(connection);
     }
-    let principal = principal(&origin.identity);
+    let caller = caller(&origin.identity);
     let from = SessionOrigin {
         address: origin.address(),
         minor_version: origin.minor_version,
     };
     let grant = state
         .ask(move |home, now| {
+            home.check_caller(client, GuardedOperation::CreateSession, &caller)?;
             let request = SessionRequest {
                 client,
                 sequence,
-                principal: &principal,
+                principal: &caller.principal,
                 fore,
                 back,
                 backchannel,
@@ -80,6 +82,10 @@ pub(super) async fn bind(
     arguments: &ConnectionBinding,
 ) -> OperationOutcome<ConnectionBinding> {
     let session = SessionId(arguments.session);
+    let check = || {
+        let found = state.sessions().find(session)?;
+        found.check_caller(GuardedOperation::BindConnection, &caller(&origin.identity))
+    };
     let (fore, or_both) = match arguments.direction {
         channel_direction::FORE => (true, false),
         channel_direction::FORE_OR_BOTH => (true, true),
@@ -95,8 +101,7 @@ pub(super) async fn bind(
     };
     let direction = match state.callbacks() {
         Some(sender) => {
-            let found = state.sessions().find(session);
-            found.map_err(|error| status(&error))?;
+            check().map_err(|error| status(&error))?;
             match request.can_call && (or_both || !fore) {
                 true => sender.allow(connection),
                 false => sender.watch(connection),
@@ -111,8 +116,7 @@ pub(super) async fn bind(
         }
         // Any connection carries requests.
         None => {
-            let found = state.sessions().find(session);
-            found.map_err(|error| status(&error))?;
+            check().map_err(|error| status(&error))?;
             match fore {
                 true => channel_direction::FORE,
                 false => return Err(OperationStatus::Invalid),

@@ -7,18 +7,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use millrace_wire::nfs4::{
-    BackchannelCtlOperation, ClientId as WireClientId, ConnectionBinding, CreateSessionOperation,
-    CreateSessionReply, ExchangeIdOperation, ExchangeIdReply, ImplementationId,
-    OpenDowngradeOperation, OperationOutcome, OperationStatus, ProtectionAgreement,
-    ProtectionOffer, SequenceOperation, SequenceReply, ServerOwner, SessionId as WireSessionId,
-    StateId, Timestamp, exchange_flags,
+    BackchannelCtlOperation, Bitmap, ClientId as WireClientId, ConnectionBinding,
+    CreateSessionOperation, CreateSessionReply, ExchangeIdOperation, ExchangeIdReply,
+    ImplementationId, OpenDowngradeOperation, OperationOutcome, OperationStatus,
+    ProtectedOperations, ProtectionAgreement, ProtectionOffer, SequenceOperation, SequenceReply,
+    ServerOwner, SessionId as WireSessionId, StateId, Timestamp, exchange_flags,
 };
 use millrace_wire::xdr::BoundedBytes;
 
 use super::cached_reply;
 use super::callback::{self, CallbackSender};
 use super::client_translation::{
-    fingerprint, key, principal, stateid, status, status_flags, wire_stateid,
+    caller, fingerprint, guarded, key, stateid, status, status_flags, wire_guarded, wire_stateid,
 };
 use super::record_waits::RecordWaits;
 use super::reply::SessionBounds;
@@ -28,9 +28,10 @@ use super::seam::{
 };
 use crate::rpc::ConnectionRef;
 use crate::state::{
-    AnswerTicket, ChangedSize, ClientId, DelegationGate, FileUse, HomeLink, IoKind, IoRegister,
-    RecordProgress, ReferringRequest, RunningIo, SessionBegin, SessionClaim, SessionConditions,
-    SessionDirectory, SessionId, ShareMode, StateError, StateHome, StateTerms, StateViews, Stateid,
+    AnswerTicket, ChangedSize, ClientId, DelegationGate, ExchangeRequest, FileUse,
+    GuardedOperation, HomeLink, IoKind, IoRegister, RecordProgress, ReferringRequest, RunningIo,
+    SessionBegin, SessionClaim, SessionConditions, SessionDirectory, SessionId, ShareMode,
+    StateError, StateHome, StateTerms, StateViews, Stateid,
 };
 
 /// Longest reply that is cached unasked, if its request changed something: clients do not ask for
@@ -324,9 +325,13 @@ impl StateSeam for ClientState {
         if arguments.flags & !exchange_flags::ARGUMENTS != 0 {
             return Err(OperationStatus::Invalid);
         }
-        match arguments.protection {
-            ProtectionOffer::Unprotected => {}
-            // There is no machine credential without RPCSEC_GSS (RFC 8881 section 2.10.8.3).
+        let caller = caller(&origin.identity);
+        let guarded = match arguments.protection {
+            ProtectionOffer::Unprotected => None,
+            ProtectionOffer::MachineCredential(offer) if caller.has_integrity => {
+                Some(guarded(&offer.must_enforce))
+            }
+            // A machine credential has integrity (RFC 8881 section 18.35.3).
             ProtectionOffer::MachineCredential(_) => return Err(OperationStatus::Invalid),
             ProtectionOffer::Ssv(offer)
                 if offer.hashes.is_empty() || offer.encryptions.is_empty() =>
@@ -334,13 +339,21 @@ impl StateSeam for ClientState {
                 return Err(OperationStatus::Invalid);
             }
             ProtectionOffer::Ssv(_) => return Err(OperationStatus::EncryptionNotSupported),
-        }
+        };
         let owner: Box<[u8]> = arguments.owner.owner.0.into();
         let verifier = arguments.owner.verifier;
-        let principal = principal(&origin.identity);
-        let is_update = arguments.flags & exchange_flags::UPDATE != 0;
+        let update = arguments.flags & exchange_flags::UPDATE != 0;
         let outcome = self
-            .ask(move |home, now| home.exchange_id(&owner, verifier, &principal, is_update, now))
+            .ask(move |home, now| {
+                let request = ExchangeRequest {
+                    owner: &owner,
+                    verifier,
+                    caller: &caller,
+                    guarded,
+                    update,
+                };
+                home.exchange_id(&request, now)
+            })
             .await
             .map_err(|error| status(&error))?;
         let confirmed = if outcome.confirmed {
@@ -352,7 +365,14 @@ impl StateSeam for ClientState {
             client: outcome.client_id.0,
             sequence: outcome.sequence_id,
             flags: exchange_flags::NON_PNFS | confirmed,
-            protection: ProtectionAgreement::Unprotected,
+            protection: match outcome.guarded {
+                None => ProtectionAgreement::Unprotected,
+                // Nobody is bound to a stateid, so nothing has to be allowed in addition.
+                Some(guarded) => ProtectionAgreement::MachineCredential(ProtectedOperations {
+                    must_enforce: wire_guarded(guarded),
+                    must_allow: Bitmap::EMPTY,
+                }),
+            },
             owner: ServerOwner {
                 minor: 0,
                 major: BoundedBytes(&self.identity.0),
@@ -394,10 +414,13 @@ impl StateSeam for ClientState {
         let is_bound = origin.connection.is_associated(&session);
         let session = SessionId(session);
         let found = self.sessions().find(session);
-        found.map_err(|error| status(&error))?;
+        let found = found.map_err(|error| status(&error))?;
         if !is_bound {
             return Err(OperationStatus::ConnectionNotBound);
         }
+        let caller = caller(&origin.identity);
+        let checked = found.check_caller(GuardedOperation::DestroySession, &caller);
+        checked.map_err(|error| status(&error))?;
         let current = current.map(|request| &request.claim);
         let own = current.filter(|claim| claim.session().id() == session);
         let own = own.map(SessionClaim::slot);
@@ -408,20 +431,29 @@ impl StateSeam for ClientState {
 
     async fn destroy_client(
         &self,
-        _: &CallOrigin<'_>,
+        origin: &CallOrigin<'_>,
         _: Option<&ClientRequest>,
         client: WireClientId,
     ) -> OperationOutcome<()> {
-        self.ask(move |home, now| home.destroy_client(ClientId(client), now))
-            .await
-            .map_err(|error| status(&error))
+        let (client, caller) = (ClientId(client), caller(&origin.identity));
+        self.ask(move |home, now| {
+            home.check_caller(client, GuardedOperation::DestroyClient, &caller)?;
+            home.destroy_client(client, now)
+        })
+        .await
+        .map_err(|error| status(&error))
     }
 
     async fn control_backchannel(
         &self,
+        origin: &CallOrigin<'_>,
         compound: &ClientRequest,
         arguments: &BackchannelCtlOperation<'_>,
     ) -> OperationOutcome<()> {
+        let session = compound.claim.session();
+        let caller = caller(&origin.identity);
+        let checked = session.check_caller(GuardedOperation::ControlBackchannel, &caller);
+        checked.map_err(|error| status(&error))?;
         let program = arguments.callback_program;
         let changed = callback::parameters(program, &arguments.security, compound.minor_version);
         // RPCSEC_GSS handles are unknown here.

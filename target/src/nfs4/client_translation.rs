@@ -2,13 +2,16 @@
 
 use std::hash::Hasher;
 
-use millrace_wire::nfs4::{ChannelAttributes, OperationStatus, StateId, sequence_flags};
+use millrace_wire::nfs4::{
+    Bitmap, ChannelAttributes, OperationNumber, OperationStatus, StateId, sequence_flags,
+};
 use siphasher::sip::SipHasher13;
 
 use super::seam::{CompoundShape, FileIdentity};
-use crate::access::CallIdentity;
+use crate::access::{CallIdentity, Security};
 use crate::state::{
-    ChannelLimits, FileKey, RequestFingerprint, SessionConditions, StateError, Stateid,
+    ChannelLimits, FileKey, GuardedOperation, GuardedOperations, RequestFingerprint,
+    SessionConditions, StateCaller, StateError, Stateid,
 };
 
 /// Bytes of the arguments that distinguish a retry from another request: SEQUENCE and the bytes
@@ -23,6 +26,64 @@ pub(super) fn principal(identity: &CallIdentity<'_>) -> Box<[u8]> {
     }
     let caller = identity.caller;
     caller.map_or_else(Box::default, |caller| caller.uid.to_be_bytes().into())
+}
+
+/// The caller, where the machine credential of a client may be needed.
+pub(super) fn caller(identity: &CallIdentity<'_>) -> StateCaller {
+    StateCaller {
+        principal: principal(identity),
+        has_integrity: matches!(identity.security, Security::Krb5i | Security::Krb5p),
+    }
+}
+
+/// Operations that the machine credential of a client can protect.
+const GUARDED: [(OperationNumber, GuardedOperation); 6] = [
+    (
+        OperationNumber::BackchannelCtl,
+        GuardedOperation::ControlBackchannel,
+    ),
+    (
+        OperationNumber::BindConnToSession,
+        GuardedOperation::BindConnection,
+    ),
+    (
+        OperationNumber::CreateSession,
+        GuardedOperation::CreateSession,
+    ),
+    (
+        OperationNumber::DestroySession,
+        GuardedOperation::DestroySession,
+    ),
+    (
+        OperationNumber::DestroyClientid,
+        GuardedOperation::DestroyClient,
+    ),
+    (
+        OperationNumber::Delegpurge,
+        GuardedOperation::PurgeDelegations,
+    ),
+];
+
+/// The operations to be protected, among those that a client asks for.
+pub(super) fn guarded(asked: &Bitmap) -> GuardedOperations {
+    let asked = GUARDED
+        .iter()
+        .filter(|(number, _)| asked.contains(number.number()));
+    asked.fold(GuardedOperations::default(), |all, (_, operation)| {
+        all.with(*operation)
+    })
+}
+
+/// The same as the protocol has them. EXCHANGE_ID needs the credential in any case.
+pub(super) fn wire_guarded(guarded: GuardedOperations) -> Bitmap {
+    let mut numbers = Bitmap::EMPTY;
+    numbers.insert(OperationNumber::ExchangeId.number());
+    for (number, operation) in GUARDED {
+        if guarded.contains(operation) {
+            numbers.insert(number.number());
+        }
+    }
+    numbers
 }
 
 /// The fingerprint that distinguishes a retry from another request.
@@ -135,6 +196,7 @@ pub(super) fn wire_stateid(state: Stateid) -> StateId {
 /// The status that has the meaning of an error of the state.
 pub(super) fn status(error: &StateError) -> OperationStatus {
     match error {
+        StateError::WrongCred => OperationStatus::WrongCredential,
         StateError::ClidInuse => OperationStatus::ClientIdInUse,
         StateError::StaleClientid => OperationStatus::StaleClientId,
         StateError::ClientidBusy => OperationStatus::ClientIdBusy,

@@ -265,6 +265,7 @@ pub trait StateSeam: 'static {
     /// BACKCHANNEL_CTL.
     async fn control_backchannel(
         &self,
+        origin: &CallOrigin<'_>,
         compound: &Self::Compound,
         arguments: &BackchannelCtlOperation<'_>,
     ) -> OperationOutcome<()>;

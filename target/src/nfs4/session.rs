@@ -56,7 +56,7 @@ impl<S: Store, H: StateSeam> CompoundRun<'_, S, H> {
         };
         match operation {
             Operation::BackchannelCtl(arguments) => {
-                let results = seam.control_backchannel(compound, arguments).await;
+                let results = seam.control_backchannel(&origin, compound, arguments).await;
                 reply.push(number, &results)
             }
             Operation::ReclaimComplete(one_file_system) => {

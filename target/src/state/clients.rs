@@ -7,6 +7,7 @@ use super::backchannel::Backchannel;
 use super::create_session::{SessionGrant, SessionOrigin};
 use super::durable::RecordNote;
 use super::home::{StateEvent, StateHome};
+use super::protection::{GuardedOperation, GuardedOperations, StateCaller, StateProtection};
 use super::reports::StateCounts;
 use super::table::IndexedTable;
 use super::{SessionId, StateError};
@@ -18,6 +19,22 @@ const SILENT_CHECK: Duration = Duration::from_secs(1);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClientId(pub u64);
 
+/// What EXCHANGE_ID asks for.
+#[derive(Clone, Copy, Debug)]
+pub struct ExchangeRequest<'a> {
+    /// The client owner.
+    pub owner: &'a [u8],
+    /// The instance of the client.
+    pub verifier: [u8; 8],
+    /// Who calls.
+    pub caller: &'a StateCaller,
+    /// What the machine credential is to protect, if anything. A confirmed record keeps what it
+    /// has.
+    pub guarded: Option<GuardedOperations>,
+    /// Whether a confirmed record is to be updated.
+    pub update: bool,
+}
+
 /// What EXCHANGE_ID returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExchangeOutcome {
@@ -27,6 +44,8 @@ pub struct ExchangeOutcome {
     pub sequence_id: u32,
     /// Whether a session has confirmed it.
     pub confirmed: bool,
+    /// What its machine credential protects, if it has one.
+    pub guarded: Option<GuardedOperations>,
 }
 
 /// A record of a client.
@@ -36,6 +55,7 @@ pub(super) struct LeasedClient {
     pub owner: Box<[u8]>,
     pub verifier: [u8; 8],
     pub principal: Box<[u8]>,
+    pub protection: Option<StateProtection>,
     /// Where its latest session came from, and the minor version of the protocol there.
     pub origin: Option<SessionOrigin>,
     pub is_confirmed: bool,
@@ -177,13 +197,24 @@ impl ClientTables {
         }
     }
 
-    fn add(&mut self, owner: &[u8], verifier: [u8; 8], principal: &[u8], now: Duration) -> u32 {
+    fn add(&mut self, request: &ExchangeRequest<'_>, now: Duration) -> u32 {
         let id = self.new_id();
+        let ExchangeRequest {
+            owner,
+            verifier,
+            caller: StateCaller { principal, .. },
+            ..
+        } = *request;
+        let protection = request.guarded.map(|operations| StateProtection {
+            principal: principal.clone(),
+            operations,
+        });
         let index = self.records.insert(LeasedClient {
             id,
             owner: owner.into(),
             verifier,
-            principal: principal.into(),
+            principal: principal.clone(),
+            protection,
             origin: None,
             is_confirmed: false,
             lease_check: now,
@@ -283,18 +314,25 @@ impl StateHome {
     /// clients.
     pub fn exchange_id(
         &mut self,
-        owner: &[u8],
-        verifier: [u8; 8],
-        principal: &[u8],
-        update: bool,
+        request: &ExchangeRequest<'_>,
         now: Duration,
     ) -> Result<ExchangeOutcome, StateError> {
+        let &ExchangeRequest {
+            owner,
+            verifier,
+            caller,
+            update,
+            ..
+        } = request;
         let confirmed = self.clients.confirmed(owner);
         if let Some((index, client)) =
             confirmed.and_then(|index| Some((index, self.clients.get(index)?)))
         {
             let is_same = client.verifier == verifier;
-            let by_same = *client.principal == *principal;
+            let by_same = match &client.protection {
+                Some(protection) => protection.is_by(caller),
+                None => client.principal == caller.principal,
+            };
             match (update, is_same, by_same) {
                 (true, false, _) => return Err(StateError::NotSame),
                 (true, true, false) => return Err(StateError::Perm),
@@ -302,7 +340,8 @@ impl StateHome {
                 // A restart of the client: its old record lives until the new one is confirmed.
                 (false, false, true) => {}
                 (false, _, false) => {
-                    if !client.states.is_empty() && !self.is_expired(index, now) {
+                    let is_kept = !client.states.is_empty() || client.protection.is_some();
+                    if is_kept && !self.is_expired(index, now) {
                         return Err(StateError::ClidInuse);
                     }
                     self.remove_client(index);
@@ -317,9 +356,34 @@ impl StateHome {
         if !self.make_room_for_client(now) {
             return Err(StateError::Delay);
         }
-        let index = self.clients.add(owner, verifier, principal, now);
+        let index = self.clients.add(request, now);
         let client = self.clients.get(index);
         Ok(client.expect("it was added").exchanged())
+    }
+
+    /// Refuses an operation on a client that needs its machine credential. The session that confirms
+    /// a client needs it in any case (RFC 8881 section 18.35.3).
+    ///
+    /// # Errors
+    /// [`StateError::WrongCred`].
+    pub fn check_caller(
+        &self,
+        client: ClientId,
+        operation: GuardedOperation,
+        caller: &StateCaller,
+    ) -> Result<(), StateError> {
+        let known = self.clients.find(client);
+        let Some(client) = known.and_then(|index| self.clients.get(index)) else {
+            return Ok(());
+        };
+        let Some(protection) = &client.protection else {
+            return Ok(());
+        };
+        let confirms = !client.is_confirmed && operation == GuardedOperation::CreateSession;
+        if confirms && !protection.is_by(caller) {
+            return Err(StateError::WrongCred);
+        }
+        protection.check(operation, caller)
     }
 
     /// Removes a client that has neither sessions nor state.
@@ -473,6 +537,7 @@ impl LeasedClient {
             client_id: self.id,
             sequence_id: self.sequence.wrapping_add(1),
             confirmed: self.is_confirmed,
+            guarded: self.protection.as_ref().map(|one| one.operations),
         }
     }
 }

@@ -117,6 +117,7 @@ impl StateHome {
         }
         let is_first = !client.is_confirmed;
         let id = client.id;
+        let protection = client.protection.clone();
         let superseded = self.clients.confirmed(&client.owner);
         let superseded = superseded.filter(|_| is_first);
         // The sessions of a record that this one replaces go with it.
@@ -164,6 +165,7 @@ impl StateHome {
             [fore, back],
             slots_most,
             self.leases.clone(),
+            protection,
         )));
         if let Some(client) = self.clients.get_mut(index) {
             client.origin = request.origin.or(client.origin);

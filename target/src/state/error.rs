@@ -24,6 +24,9 @@ pub enum StateError {
     /// An update by another principal.
     #[error("the principal differs from the confirmed one")]
     Perm,
+    /// The client's state is protected by another credential.
+    #[error("the operation needs the machine credential of the client")]
+    WrongCred,
     /// A sequence number that is neither the last one nor the next one.
     #[error("sequence number out of order")]
     SeqMisordered,

@@ -168,9 +168,6 @@ pub struct StateViews {
 /// It lives on one reactor, and others send it messages. Every operation takes the monotonic time
 /// at which it happens. Before [`recover`](Self::recover) no client is recorded, and without it
 /// there is no grace period.
-///
-/// Not part of it yet:
-/// - State protection: a record keeps the principal only.
 #[derive(Debug)]
 pub struct StateHome {
     pub(super) config: StateConfig,

@@ -38,6 +38,7 @@ mod link;
 mod locks;
 mod opens;
 mod owners;
+mod protection;
 mod published;
 mod ranges;
 mod recalls;
@@ -61,7 +62,7 @@ pub use callbacks::{
     CALLBACK_TIME, CallbackAnswer, CallbackOrder, CallbackOutcome, CallbackSubject, CallbackTicket,
     ReferringRequest,
 };
-pub use clients::{ClientId, ExchangeOutcome};
+pub use clients::{ClientId, ExchangeOutcome, ExchangeRequest};
 pub use create_session::{SessionGrant, SessionOrigin, SessionRequest};
 pub use delegation_guards::{DelegationGate, DelegationGuards};
 pub use delegations::{DelegationOutcome, DelegationRequest, DelegationWish, FileUse};
@@ -78,6 +79,7 @@ pub use lease::LeaseCells;
 pub use link::{AnswerTicket, HomeAnswer, HomeLink, HomeOutbox, HomeRequest};
 pub use locks::{LockHolder, LockRequest};
 pub use opens::{IoGrant, IoKind, OpenOutcome, OpenTerms};
+pub use protection::{GuardedOperation, GuardedOperations, StateCaller};
 pub use published::PublishedStates;
 pub use ranges::{ByteRange, LockConflict, LockMode, UnionPart};
 pub use reports::{

@@ -12,6 +12,7 @@ use arc_swap::{ArcSwapOption, Guard};
 use super::StateError;
 use super::clients::ClientId;
 use super::lease::LeaseCells;
+use super::protection::{GuardedOperation, StateCaller, StateProtection};
 use super::slot::{CachedReply, RequestFingerprint, SessionSlot, SlotBegin};
 use super::slot_limits::{HighestSlots, SlotLimits};
 
@@ -106,6 +107,7 @@ pub struct Session {
     conditions: AtomicU32,
     has_ended: AtomicBool,
     leases: Arc<LeaseCells>,
+    protection: Option<StateProtection>,
 }
 
 impl Session {
@@ -115,6 +117,7 @@ impl Session {
         [fore, back]: [ChannelLimits; 2],
         slots_most: u32,
         leases: Arc<LeaseCells>,
+        protection: Option<StateProtection>,
     ) -> Self {
         let highest = fore.requests.saturating_sub(1);
         let slot = |_| SessionSlot::new(fore.cached_size as usize, highest);
@@ -129,7 +132,21 @@ impl Session {
             conditions: AtomicU32::new(0),
             has_ended: AtomicBool::new(false),
             leases,
+            protection,
         }
+    }
+
+    /// Refuses an operation on the session that needs the machine credential of its client.
+    ///
+    /// # Errors
+    /// [`StateError::WrongCred`].
+    pub fn check_caller(
+        &self,
+        operation: GuardedOperation,
+        caller: &StateCaller,
+    ) -> Result<(), StateError> {
+        let protection = self.protection.as_ref();
+        protection.map_or(Ok(()), |protection| protection.check(operation, caller))
     }
 
     /// Its identifier.

@@ -18,7 +18,7 @@ use crate::support::nfs4::put;
 const OK: OperationStatus = OperationStatus::Ok;
 const PLAIN: u32 = share::BOTH | share::WANT_NONE;
 
-fn exchange<'a>(owner: &'a [u8], flags: u32, protection: ProtectionOffer<'a>) -> Operation<'a> {
+pub fn exchange<'a>(owner: &'a [u8], flags: u32, protection: ProtectionOffer<'a>) -> Operation<'a> {
     Operation::ExchangeId(ExchangeIdOperation {
         owner: ClientOwner {
             verifier: [1; 8],
@@ -44,7 +44,7 @@ fn identity(world: &CallbackWorld, owner: &[u8]) -> (u64, u64, Vec<u8>, Vec<u8>)
     }
 }
 
-fn create(client: u64, sequence: u32) -> Operation<'static> {
+pub fn create(client: u64, sequence: u32) -> Operation<'static> {
     let limits = ChannelAttributes {
         header_padding: 0,
         request_size: 1 << 20,
@@ -300,7 +300,7 @@ fn v4_sess_76_any_user_binds_creates_and_destroys_sessions_without_protection() 
 }
 
 #[test]
-fn v4_sess_77_to_79_protection_that_is_not_served_is_refused_and_changes_nothing() {
+fn v4_sess_77_to_79_protection_that_cannot_be_is_refused_and_changes_nothing() {
     let world = CallbackWorld::new();
     let client = world.client(b"client");
     let operations = ProtectedOperations {

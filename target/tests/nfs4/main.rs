@@ -1,5 +1,7 @@
 //! NFS versions 4.1 and 4.2, called through the seam between transports and programs.
 
+#[path = "../support/initiator.rs"]
+mod initiator;
 #[path = "../support/millraced.rs"]
 mod millraced;
 #[path = "../support/session_client.rs"]
@@ -25,5 +27,6 @@ mod operators;
 mod restart;
 mod revocation;
 mod sessions;
+mod state_protection;
 mod version2;
 mod xattrs;

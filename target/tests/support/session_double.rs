@@ -242,6 +242,7 @@ impl StateSeam for SessionDouble {
 
     async fn control_backchannel(
         &self,
+        _: &CallOrigin<'_>,
         _: &DoubleRequest,
         _: &BackchannelCtlOperation<'_>,
     ) -> OperationOutcome<()> {

@@ -4,9 +4,7 @@ use super::*;
 
 /// EXCHANGE_ID by another principal.
 fn exchange_as_other(bed: &mut TestBed, verifier: u8) -> Result<ExchangeOutcome, StateError> {
-    let now = bed.now;
-    bed.home
-        .exchange_id(b"a", [verifier; 8], b"uid 2000", false, now)
+    bed.exchange_by(b"a", verifier, &caller(b"uid 2000"), false)
 }
 
 fn update(
@@ -14,9 +12,7 @@ fn update(
     verifier: u8,
     principal: &[u8],
 ) -> Result<ExchangeOutcome, StateError> {
-    let now = bed.now;
-    bed.home
-        .exchange_id(b"a", [verifier; 8], principal, true, now)
+    bed.exchange_by(b"a", verifier, &caller(principal), true)
 }
 
 #[test]

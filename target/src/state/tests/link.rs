@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use millrace_reactor::Clock;
 
-use crate::state::{HomeAnswer, HomeLink, HomeOutbox, StateConfig, StateHome};
+use super::caller;
+use crate::state::{ExchangeRequest, HomeAnswer, HomeLink, HomeOutbox, StateConfig, StateHome};
 
 fn poll<F: Future>(future: std::pin::Pin<&mut F>) -> Poll<F::Output> {
     future.poll(&mut Context::from_waker(Waker::noop()))
@@ -27,9 +28,17 @@ fn a_question_travels_to_the_home_and_its_answer_back() {
     let mut at_once = pin!(here.ask(|home, _| home.client_count()));
     assert_eq!(poll(at_once.as_mut()), Poll::Ready(Some(0)));
 
-    let mut first = pin!(
-        elsewhere.ask(|home, now| { home.exchange_id(b"a", [1; 8], b"", false, now).is_ok() })
-    );
+    let request = |home: &mut StateHome, now| {
+        let request = ExchangeRequest {
+            owner: b"a",
+            verifier: [1; 8],
+            caller: &caller(b""),
+            guarded: None,
+            update: false,
+        };
+        home.exchange_id(&request, now).is_ok()
+    };
+    let mut first = pin!(elsewhere.ask(request));
     let mut second = pin!(elsewhere.ask(|home, _| home.client_count()));
     assert!(poll(first.as_mut()).is_pending());
     assert!(poll(second.as_mut()).is_pending());

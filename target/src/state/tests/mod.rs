@@ -90,6 +90,14 @@ fn session_request(client: ClientId, sequence: u32) -> SessionRequest<'static> {
     }
 }
 
+/// A caller without integrity.
+fn caller(principal: &[u8]) -> StateCaller {
+    StateCaller {
+        principal: principal.into(),
+        has_integrity: false,
+    }
+}
+
 fn file(number: u8) -> FileKey {
     FileKey {
         export: 7,
@@ -110,9 +118,24 @@ impl TestBed {
     }
 
     fn exchange(&mut self, owner: &[u8], verifier: u8) -> Result<ExchangeOutcome, StateError> {
-        let verifier = [verifier; 8];
-        self.home
-            .exchange_id(owner, verifier, PRINCIPAL, false, self.now)
+        self.exchange_by(owner, verifier, &caller(PRINCIPAL), false)
+    }
+
+    fn exchange_by(
+        &mut self,
+        owner: &[u8],
+        verifier: u8,
+        caller: &StateCaller,
+        update: bool,
+    ) -> Result<ExchangeOutcome, StateError> {
+        let request = ExchangeRequest {
+            owner,
+            verifier: [verifier; 8],
+            caller,
+            guarded: None,
+            update,
+        };
+        self.home.exchange_id(&request, self.now)
     }
 
     fn create(&mut self, client: ClientId, sequence: u32) -> Result<SessionGrant, StateError> {

@@ -469,10 +469,8 @@ fn v4_lease_21_a_restarted_client_and_another_principal_have_nothing_to_reclaim(
     let refused = disk.open(&mut bed, &restarted, true, (BOTH, NONE));
     assert_eq!(refused, Err(StateError::NoGrace));
     assert_eq!(bed.home.grace().map(|grace| grace.waits_for), Some(1));
-    let stranger = bed
-        .home
-        .exchange_id(b"b", [1; 8], b"uid 2", false, bed.now)
-        .unwrap();
+    let stranger = bed.exchange_by(b"b", 1, &caller(b"uid 2"), false);
+    let stranger = stranger.unwrap();
     let request = SessionRequest {
         principal: b"uid 2",
         ..session_request(stranger.client_id, stranger.sequence_id)
