@@ -25,7 +25,8 @@ use millrace_wire::xdr::{Bulk, Data, Decode, Decoder, from_bytes};
 
 use super::initiator::{self, Initiator, user};
 use super::{NULL, SERVICES, encoded, nfs};
-use crate::support::message::{inline, is_chunk_error, long, parse, plain, reads};
+use crate::support::fetch::{done, fetch, segments};
+use crate::support::message::{inline, is_chunk_error, lengths, long, parse, plain, reads};
 use crate::support::raw::{Options, World};
 use crate::support::{self, SECRET};
 
@@ -54,6 +55,10 @@ impl Rdma {
     }
 
     fn with(contexts: Contexts) -> Self {
+        Self::over(contexts, Options::default())
+    }
+
+    fn over(contexts: Contexts, options: Options) -> Self {
         let registry = Registry::new(HugepagePolicy::Off);
         let store = support::memory_store(&registry);
         let service = support::service([(rules(), store.clone())]);
@@ -62,7 +67,7 @@ impl Rdma {
         let export = service.exports().iter().next().unwrap().id;
         let key = millrace::handle::HandleKey::new(&SECRET);
         let root = key.seal(export.0, millrace_store::Store::root(&store));
-        let mut world = World::new(service, Options::default());
+        let mut world = World::new(service, options);
         world.connect();
         let client = Initiator::new(&contexts, user(0), Enctype::Aes256Sha1);
         Self {
@@ -224,6 +229,53 @@ fn gss_rdma_02_and_03_rr1_sec_02_protected_calls_and_replies_are_long_both_ways(
         assert!(unused.bytes().iter().all(|byte| *byte == 0xee));
     }
     rdma.world.check_clean();
+}
+
+#[test]
+fn gss_rdma_07_protected_replies_are_fetched_as_they_are_sent() {
+    let mut rdma = Rdma::over(initiator::contexts(), Options::classic());
+    let file = rdma.create();
+    let data = pattern(100_000);
+    let (client, world) = (&rdma.client, &mut rdma.world);
+    let call = client.call(
+        2,
+        nfs(Procedure::Write),
+        GssService::Privacy,
+        &write(file, &data),
+    );
+    let source = world.source(0, &call);
+    let entries = reads(0, &[source.whole()]);
+    let chunks = CallChunks {
+        reads: &entries,
+        ..CallChunks::default()
+    };
+    world.exchange(0, &long(2, &chunks));
+    for (xid, service) in [(3, GssService::Integrity), (4, GssService::Privacy)] {
+        let call = client.call(xid, nfs(Procedure::Read), service, &read(file, data.len()));
+        let sequence = client.sequence.get();
+        let reply = parse(&world.exchange(0, &plain(&call)));
+        // The whole reply is one chunk: a protected result cannot stand apart.
+        assert!(!reply.inline && reply.message.is_empty());
+        let exposed: usize = lengths(&segments(&reply))
+            .iter()
+            .map(|length| *length as usize)
+            .sum();
+        let message = fetch(world, 0, &reply).unwrap();
+        assert_eq!(message.len(), exposed);
+        let results = client.results(service, sequence, &message).unwrap();
+        let found = from_bytes::<ReadResults<'_>>(&results).unwrap().unwrap();
+        assert!(found.data.data == Data::Inline(&data));
+        let shows = |part: &[u8]| message.windows(part.len()).any(|window| window == part);
+        assert_eq!(shows(&data[1000..1032]), service == GssService::Integrity);
+        // The same call again is not served, and exposes nothing, however long the first reply is
+        // kept.
+        world.send(0, &plain(&call));
+        assert!(world.received(0).is_empty());
+        world.send(0, &done(xid));
+        world.settle();
+        assert_eq!(world.shared.exposed.budget().now(), (0, 0, 0));
+    }
+    world.check_clean();
 }
 
 #[test]
