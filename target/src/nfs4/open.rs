@@ -1,6 +1,8 @@
 //! OPEN (RFC 8881 section 18.16): the file is found or made here and the caller's rights are
 //! checked; shares, stateids and delegations are those of the state of clients.
 
+use std::sync::Once;
+
 use millrace_store::{
     AccessMask, Attributes, Consistency, CreateHow, Handle, Kind, Modified, Properties,
     SetAttributes, Store, StoreError,
@@ -26,6 +28,19 @@ const TRIES: usize = 4;
 /// All bits that `share_access` may have.
 const ACCESS_BITS: u32 =
     share::BOTH | share::WANT_MASK | share::SIGNAL_WHEN_AVAILABLE | share::PUSH_WHEN_UNCONTENDED;
+
+/// Says once for all exports for whom denials hold.
+#[cold]
+fn tell_of_denials(export: &str) {
+    static TOLD: Once = Once::new();
+    TOLD.call_once(|| {
+        tracing::warn!(
+            export,
+            "a client denies others the use of a file that it opens; this holds for clients of \
+             version 4 of this server only, not for processes of the host and other servers"
+        );
+    });
+}
 
 /// The file of an OPEN.
 struct OpenedFile<'c, S> {
@@ -137,6 +152,9 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
             is_lasting: file.object.export.store.outlives_process(),
         };
         let grant = self.seam.open(&session.compound, &request).await?;
+        if arguments.deny != 0 && !request.is_sole_server {
+            tell_of_denials(&file.object.export.rules.path);
+        }
         // Others' denials have been asked by now, so that a file may be truncated.
         let mut set = file.set;
         if let Some(changes) = &file.pending {

@@ -5,7 +5,10 @@ use millrace_admin::status::{
     AwaitedClient, GraceStatus, LockRange, Nfs4Client, Nfs4Clients, Nfs4Revocation, Nfs4State,
     Nfs4States,
 };
-use millrace_wire::nfs4::{OperationStatus as Status, sequence_flags};
+use millrace_wire::nfs4::{
+    Attributes, CreateMode, OpenClaim, OpenOperation, Operation, OperationStatus as Status,
+    sequence_flags, share,
+};
 use millrace_wire::rpc::Accepted;
 
 use crate::session_client::{ServerFolders, SessionClient, kill};
@@ -19,6 +22,45 @@ fn get(operator: &Client, path: &str) -> Answer {
 fn delete(operator: &Client, path: &str) -> u16 {
     let order = Order::new(Method::Delete, path);
     operator.send(&order).unwrap().status
+}
+
+#[test]
+fn v4_sec_08_owners_are_escaped_where_operators_see_them() {
+    let folders = ServerFolders::new();
+    let (server, address) = folders.start();
+    let operator = folders.operator(&server);
+    let client = SessionClient::join(address, b"\x1b[31m\0\n\"owner\xff");
+    let at = format!("/api/v1/nfs4/clients/{:016x}", client.id);
+    let shown: Nfs4Client = get(&operator, &at).value().unwrap();
+    assert_eq!(shown.owner, r#"\x1b[31m\x00\n\"owner\xff"#);
+    kill(server);
+}
+
+#[test]
+fn v4_open_37_the_log_says_for_whom_denials_hold() {
+    let folders = ServerFolders::new();
+    let (mut server, address) = folders.start();
+    let mut client = SessionClient::join(address, b"client");
+    assert_eq!(client.reclaim_complete(), Status::Ok);
+    for (export, name, deny) in [
+        (&b"memory"[..], &b"one"[..], share::WRITE),
+        (b"data", b"one", 0),
+        (b"data", b"two", share::WRITE),
+    ] {
+        let opening = client.opening(
+            Some(CreateMode::Unchecked(Attributes::NONE)),
+            OpenClaim::Name(name),
+        );
+        let Operation::Open(open) = opening else {
+            panic!("{opening:?}")
+        };
+        let denying = Operation::Open(OpenOperation { deny, ..open });
+        let all = [Operation::Putrootfh(()), Operation::Lookup(export), denying];
+        assert_eq!(client.run(&all).status(), Status::Ok);
+    }
+    // The first such line is about the folder.
+    assert!(server.until("a client denies").contains("/data"));
+    kill(server);
 }
 
 #[test]
