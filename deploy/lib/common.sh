@@ -87,6 +87,9 @@ build_programs() {
 # The features of programs that serve RDMA devices.
 # shellcheck disable=SC2034 # For the scripts that read this file.
 verbs_features=millrace/verbs,millrace-bench/verbs
+# The same of all crates.
+# shellcheck disable=SC2034
+all_verbs_features=millrace-reactor/verbs,$verbs_features
 
 # require_cargo_tool COMMAND CRATE: installs a cargo subcommand from crates.io if it is missing.
 require_cargo_tool() {
