@@ -16,7 +16,7 @@ MIB = 1 << 20
 SIZES = {
     "0": 0, "1": 1, "3": 3, "4": 4, "5": 5, "4095": 4095, "4096": 4096, "4097": 4097,
     "64KiB-1": 64 * KIB - 1, "64KiB": 64 * KIB, "64KiB+1": 64 * KIB + 1,
-    "1MiB-1": MIB - 1, "1MiB": MIB, "1MiB+1": MIB + 1, "64MiB": 64 * MIB,
+    "1MiB-1": MIB - 1, "1MiB": MIB, "1MiB+1": MIB + 1, "16MiB": 16 * MIB, "64MiB": 64 * MIB,
 }
 
 
@@ -27,7 +27,7 @@ def size_case(name, size, flags):
         context.write(path, data, flags)
         context.verify(path, data, flags=flags)
 
-    CASES.append(Case(name, body))
+    CASES.append(Case(name, body, needs="thorough" if size > 16 * MIB else None))
 
 
 for label, bytes_in_file in SIZES.items():
@@ -305,9 +305,9 @@ def readers_beside_a_writer(context):
     context.verify(context.path("written"), bytes(65537 * 128), "what the writer wrote")
 
 
-def fio(context, name, *options):
+def fio(context, name, size, *options):
     output = command(
-        "fio", f"--name={name}", f"--directory={context.folder}", "--size=6M", "--verify=crc32c",
+        "fio", f"--name={name}", f"--directory={context.folder}", f"--size={size}", "--verify=crc32c",
         "--verify_fatal=1", "--do_verify=1", "--randseed=11", "--fallocate=none", "--thread",
         "--minimal", *options)
     check(output.strip(), "fio reported nothing")
@@ -316,18 +316,18 @@ def fio(context, name, *options):
     for file in os.listdir(context.folder):
         context.stored(os.path.join(context.folder, file))
     command(
-        "fio", f"--name={name}", f"--directory={context.folder}", "--size=6M", "--verify=crc32c",
+        "fio", f"--name={name}", f"--directory={context.folder}", f"--size={size}", "--verify=crc32c",
         "--verify_fatal=1", "--verify_only=1", "--randseed=11", "--thread", "--minimal", *options)
 
 
 @case
 def fio_verify_direct(context):
-    fio(context, "direct", "--rw=randwrite", "--bs=4k", "--direct=1", "--ioengine=psync")
+    fio(context, "direct", "2M", "--rw=randwrite", "--bs=4k", "--direct=1", "--ioengine=psync")
 
 
 @case
 def fio_verify_buffered(context):
-    fio(context, "buffered", "--rw=randwrite", "--bs=64k", "--end_fsync=1", "--ioengine=psync")
+    fio(context, "buffered", "6M", "--rw=randwrite", "--bs=64k", "--end_fsync=1", "--ioengine=psync")
 
 
 @case

@@ -5,7 +5,7 @@ import os
 import stat
 import time
 
-from harness import case, check, command, content, drop_caches, equal, fails
+from harness import CASES, Case, case, check, command, content, drop_caches, equal, fails
 
 
 def become(user, group, groups=()):
@@ -179,12 +179,11 @@ def exclusive_create(context):
     context.verify(context.path("file"), b"mine")
 
 
-@case
-def directory_of_5000(context):
+def list_directory(context, count):
     """Every entry is listed once, twice the same, and can be removed."""
     folder = context.path("many")
     os.mkdir(folder)
-    made = [f"entry-{number:05d}-{'x' * (number % 60)}" for number in range(5000)]
+    made = [f"entry-{number:05d}-{'x' * (number % 60)}" for number in range(count)]
     for name in made:
         os.close(os.open(os.path.join(folder, name), os.O_CREAT | os.O_WRONLY, 0o644))
     context.stored(folder)
@@ -207,6 +206,15 @@ def directory_of_5000(context):
         os.unlink(os.path.join(folder, name))
     drop_caches()
     equal(os.listdir(folder), [], "names after removing all")
+
+
+def directory_case(count, needs=None):
+    CASES.append(
+        Case(f"directory_of_{count}", lambda context: list_directory(context, count), needs=needs))
+
+
+directory_case(2000)
+directory_case(5000, needs="thorough")
 
 
 @case
