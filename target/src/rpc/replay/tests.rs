@@ -121,6 +121,7 @@ fn gss_rep_04_a_principal_finds_its_reply_and_nobody_else_does() {
     }
     for other in [
         identity(Security::Krb5, Some(&user), b"bob@EXAMPLE.COM"),
+        identity(Security::Krb5, Some(&user), b"alicf@EXAMPLE.COM"),
         identity(Security::Krb5, Some(&user), b"alice@EXAMPLE.CO"),
         identity(Security::Sys, Some(&user), b""),
         identity(Security::None, None, b""),
