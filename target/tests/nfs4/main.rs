@@ -1,5 +1,7 @@
 //! NFS versions 4.1 and 4.2, called through the seam between transports and programs.
 
+#[path = "../support/initiator.rs"]
+mod initiator;
 #[path = "../support/millraced.rs"]
 mod millraced;
 #[path = "../support/session_client.rs"]
@@ -22,6 +24,7 @@ mod interrupted;
 mod mutated;
 mod names;
 mod operators;
+mod owners;
 mod restart;
 mod revocation;
 mod sessions;
