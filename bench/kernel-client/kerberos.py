@@ -1,5 +1,6 @@
 """A Kerberos realm of a run's own: a KDC on the loopback interface, principals and keytabs."""
 
+import grp
 import os
 import pwd
 import shutil
@@ -17,6 +18,10 @@ FLAVORS = ("krb5", "krb5i", "krb5p")
 NFS_PORT = 2049
 # Users that have tickets, and how long these live. The server asks this machine for them.
 USERS = {"daemon": "1 hour", "bin": "1 hour", "games": "1 minute"}
+# The domain of owners by name, not in the case that clients use. With names, users and groups have
+# other numbers in the guest.
+DOMAIN = "Names.Millrace.test"
+ABOVE = 7000
 PACKAGES = {"krb5kdc": "krb5-kdc", "kadmin.local": "krb5-admin-server"}
 START_LIMIT = 60.0
 PATH = os.environ["PATH"] + ":/usr/sbin:/sbin"
@@ -115,14 +120,17 @@ class Realm:
             self._process.wait()
 
     def settings(self):
-        """The line of millraced.yaml. Root of the guest is its machine's principal."""
+        """A line of millraced.yaml. Root of the guest is its machine's principal."""
         return f"gss: {{ keytab: '{self.folder}/nfs.keytab', machine: root }}"
 
     def files(self):
         """What the guest is given, with the names there."""
         return [(self.folder / name, name) for name in ("guest.conf", "host.keytab", "users.keytab")]
 
-    def told(self):
-        """The guest's parameters."""
-        users = {name: pwd.getpwnam(name).pw_uid for name in USERS}
-        return {"server": SERVER, "client": CLIENT, "users": users}
+    def told(self, has_names):
+        """The guest's parameters. Owners have names in version 4."""
+        above = ABOVE if has_names else 0
+        users = {name: pwd.getpwnam(name).pw_uid + above for name in USERS}
+        groups = {name: grp.getgrnam(name).gr_gid + above for name in USERS}
+        return {"server": SERVER, "client": CLIENT, "users": users, "groups": groups,
+                "domain": DOMAIN.lower()}

@@ -6,6 +6,7 @@ import subprocess
 import time
 from pathlib import Path
 
+import kerberos
 import machine
 import stores
 
@@ -98,6 +99,7 @@ class Millraced:
     def _write_configuration(self):
         exports = [("/scratch", "512MiB", "rw", "none"), ("/readonly", "64MiB", "ro", "none"),
                    ("/squashed", "64MiB", "rw", "root")]
+        domain = kerberos.DOMAIN if self.realm else ""
         lines = [
             "reactors: { cores: auto, poll: adaptive }",
             "mempool: { hugepages: off, size: 256MiB }",
@@ -106,7 +108,7 @@ class Millraced:
             f"admin: {{ listen: '127.0.0.1:{self._admin_port}' }}",
             # Keeps the secret of the file handles: a mount outlives the service.
             f"state_directory: '{self._folder / 'state'}'",
-            "nfs4: { minor_versions: [1, 2] }",
+            f"nfs4: {{ minor_versions: [1, 2], domain: '{domain}' }}",
             # Not in force for folders of the root file system; see the server's log.
             "hardening: { landlock: on }",
             "log: info",

@@ -10,9 +10,11 @@ use std::time::Instant;
 
 use millrace::access::Security;
 use millrace::call::{Answer, BulkArgument, Call, Limits, Reply, Serve, one_chunk};
+use millrace::nfs4::OwnerDomain;
 use millrace::rpc::{ConnectionRef, GssAuthenticator, GssLimits};
 use millrace_gss::{Enctype, Identity, User};
 use millrace_mempool::{Class, Pool, Slice};
+use millrace_reactor::Clock;
 use millrace_testing::allocation::{CountingAllocator, allocated};
 use millrace_wire::nfs3::{
     CreateArguments, CreateHow, CreateResults, FileHandle, NameInDirectory, Procedure,
@@ -25,6 +27,7 @@ use millrace_wire::rpc::GssService;
 use millrace_wire::xdr::{Bulk, Padding, from_bytes};
 
 use initiator::{Initiator, contexts};
+use support::accounts::FakeAccounts;
 use support::message::encoded;
 use support::nfs4::{Bench4, put};
 use support::{Bench, Chunks};
@@ -243,6 +246,10 @@ const WANTED: Bitmap = Bitmap::of(&[
 #[test]
 fn v4_perf_01_and_v4_attr_28_steady_compounds_allocate_nothing() {
     let bench = Bench4::new();
+    // Callers without Kerberos are told numbers.
+    let domain = OwnerDomain::new("example.org", FakeAccounts::default());
+    let program = &bench.programs.programs().0;
+    program.name_owners(domain, &Clock::new(Instant::now()));
     let file = bench.file(b"file", 0o644);
     bench.state.is_quiet.set(true);
     let data = vec![3; 64 << 10];

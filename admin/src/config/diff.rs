@@ -68,6 +68,8 @@ pub fn live_part(running: &Config, wanted: &Config) -> Config {
     live.nfs4
         .minor_versions
         .clone_from(&running.nfs4.minor_versions);
+    // Names that clients were told stay valid.
+    live.nfs4.domain.clone_from(&running.nfs4.domain);
     // Contexts, helper threads and the library that they use are made at start.
     live.gss.clone_from(&running.gss);
     live.rpc.rpcbind = running.rpc.rpcbind;

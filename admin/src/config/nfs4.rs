@@ -8,7 +8,7 @@ use utoipa::ToSchema;
 use super::schema::DurationText;
 use super::units::duration;
 use super::validate::Problems;
-use super::{KeyPath, Switch};
+use super::{Config, KeyPath, Switch};
 
 /// The minor versions that can be served.
 const MINOR_VERSIONS: [u32; 2] = [1, 2];
@@ -16,6 +16,9 @@ const MINOR_VERSIONS: [u32; 2] = [1, 2];
 const LEASE: [Duration; 2] = [Duration::from_secs(10), Duration::from_secs(3600)];
 /// Longest courtesy.
 const COURTESY_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
+/// Longest domain, and its longest label (RFC 1035 section 2.3.4).
+const DOMAIN_MAX: usize = 253;
+const LABEL_MAX: usize = 63;
 
 /// NFS version 4.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -34,6 +37,9 @@ pub struct Nfs4 {
     pub courtesy: Duration,
     /// Whether clients get delegations where all changes of files are known to the service.
     pub delegations: Delegations,
+    /// The domain of owners by name, `user@example.org`; by default owners are numbers only.
+    #[schema(max_length = 253, example = "example.org")]
+    pub domain: String,
 }
 
 /// Whether clients get delegations.
@@ -54,6 +60,7 @@ impl Default for Nfs4 {
             lease: Duration::from_secs(90),
             delegations: Delegations::Auto,
             courtesy: Duration::from_secs(24 * 3600),
+            domain: String::new(),
         }
     }
 }
@@ -76,11 +83,45 @@ pub(super) fn check(problems: &mut Problems, path: &KeyPath, nfs4: &Nfs4, nfs3: 
     problems.duration_within(&path.key("lease"), nfs4.lease, LEASE[0], LEASE[1]);
     let courtesy = path.key("courtesy");
     problems.duration_within(&courtesy, nfs4.courtesy, Duration::ZERO, COURTESY_MAX);
+    if !nfs4.domain.is_empty() && !is_domain(&nfs4.domain) {
+        let message = format!(
+            "`{}` is no domain name; accepted are names such as example.org, of letters, digits and \
+             hyphens",
+            nfs4.domain.escape_debug()
+        );
+        problems.add(&path.key("domain"), message);
+    }
+}
+
+/// Whether a text is a domain name (RFC 1123 section 2.1).
+fn is_domain(text: &str) -> bool {
+    let is_label = |label: &str| {
+        let is_word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+        (1..=LABEL_MAX).contains(&label.len())
+            && label.bytes().all(is_word)
+            && !label.starts_with('-')
+            && !label.ends_with('-')
+    };
+    text.len() <= DOMAIN_MAX && text.split('.').all(is_label)
+}
+
+/// Effects of the section that an operator may not expect.
+pub(super) fn notes(config: &Config) -> Option<String> {
+    let nfs4 = &config.nfs4;
+    let mut exports = config.exports.iter();
+    let is_secured = exports.any(|export| export.security.iter().any(|one| one.is_kerberos()));
+    let is_unnamed = nfs4.domain.is_empty() && !nfs4.minor_versions.is_empty();
+    (is_secured && is_unnamed).then(|| {
+        "nfs4.domain: not set, so clients with Kerberos cannot set owners, as they send them by name: \
+         `chown` there fails with `Invalid argument`. Set it to the domain of the clients: `Domain` of \
+         their /etc/idmapd.conf, by default their DNS domain"
+            .to_owned()
+    })
 }
 
 #[cfg(test)]
 mod tests {
-    use crate::config::{Config, Nfs4, Switch, validate};
+    use crate::config::{Config, Nfs4, Switch, parse, validate};
     use std::time::Duration;
 
     #[test]
@@ -92,6 +133,57 @@ mod tests {
             let errors = validate(&config).into_iter();
             let errors = errors.filter(|one| one.path.to_string() == "nfs4.courtesy");
             assert_eq!(errors.count(), count, "{courtesy}");
+        }
+    }
+
+    #[test]
+    fn v4_attr_15_only_domain_names_are_domains() {
+        let (label, long) = ("a".repeat(63), "a.".repeat(126) + "a");
+        for (domain, count) in [
+            ("", 0),
+            ("localdomain", 0),
+            ("its.Domain-2.example", 0),
+            (&*label, 0),
+            (&*long, 0),
+            (&*format!("{label}a"), 1),
+            (&*format!("{long}aa"), 1),
+            ("example.org.", 1),
+            (".example.org", 1),
+            ("example..org", 1),
+            ("-a.example", 1),
+            ("a-.example", 1),
+            ("user@example.org", 1),
+            ("example org", 1),
+            ("example.org\n", 1),
+            ("b\u{fc}cher.example", 1),
+        ] {
+            let mut config = Config::default();
+            config.nfs4.domain = domain.to_owned();
+            let errors = validate(&config).into_iter();
+            let errors = errors.filter(|one| one.path.to_string() == "nfs4.domain");
+            assert_eq!(errors.count(), count, "{domain:?}");
+        }
+    }
+
+    #[test]
+    fn v4_attr_15_a_note_names_the_missing_domain_of_kerberos() {
+        for (nfs4, security, is_told) in [
+            ("{}", "[krb5p]", true),
+            ("{}", "[sys, krb5]", true),
+            ("{}", "[sys]", false),
+            ("{ domain: example.org }", "[krb5p]", false),
+            ("{ minor_versions: [] }", "[krb5p]", false),
+        ] {
+            let text = format!(
+                "gss: {{ keytab: /etc/keytab }}\nnfs4: {nfs4}\nexports: [{{ path: /a, store: {{ kind: \
+                 memory, size: 1GiB }}, security: {security} }}]\n"
+            );
+            let notes = parse(&text, "test.yaml").unwrap().notes();
+            let mut about = notes
+                .iter()
+                .filter(|note| note.starts_with("nfs4.domain: "));
+            assert_eq!(about.next().is_some(), is_told, "{text}");
+            assert_eq!(about.next(), None, "told once");
         }
     }
 

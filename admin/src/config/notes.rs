@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::{
     ByteSize, CcpFlavor, ClientAuth, Config, Fabric, Provider, ReadToken, SyncMode, ceph, clash,
-    gss, posix,
+    gss, nfs4, posix,
 };
 
 /// The inline bytes that every peer of version 2 accepts.
@@ -47,6 +47,7 @@ impl Config {
         notes.extend(self.folders());
         notes.extend(self.clusters());
         notes.extend(gss::notes(self));
+        notes.extend(nfs4::notes(self));
         let flow = &self.flow;
         let classic = |fabric: &Fabric| fabric.is_classic(self.rpcrdma.read_chunk_replies);
         if self.fabric.iter().any(classic) && flow.max_exposures > flow.max_client_exposures {

@@ -1,6 +1,7 @@
 """Cases of mounts with Kerberos: users with tickets, without, and with tickets that end."""
 
 import errno
+import grp
 import os
 import pwd
 import shutil
@@ -13,6 +14,8 @@ from harness import Failure, Mount, case, check, command, content, equal, equal_
 FILES = "/payload/files"
 # What a user without a valid ticket is told, by kernel and operation.
 REFUSED = (errno.EACCES, errno.EKEYEXPIRED, errno.ESTALE, errno.EPERM)
+# A user and a group that the server's machine does not have.
+UNKNOWN = "only-in-the-guest"
 # The user whose tickets live for a minute, and how long to wait at most until they have ended.
 SHORT, SHORT_LIMIT = "games", 240
 
@@ -25,8 +28,15 @@ def prepare(told):
     shutil.copy(f"{FILES}/guest.conf", "/etc/krb5.conf")
     shutil.copy(f"{FILES}/host.keytab", "/etc/krb5.keytab")
     with open("/etc/passwd", "a", encoding="ascii") as users:
-        users.writelines(f"{name}:x:{user}:{user}::/:/bin/sh\n"
+        users.writelines(f"{name}:x:{user}:{told['groups'][name]}::/:/bin/sh\n"
                          for name, user in told["users"].items())
+        users.write(f"{UNKNOWN}:x:7999:7999::/:/bin/sh\n")
+    with open("/etc/group", "a", encoding="ascii") as groups:
+        groups.writelines(f"{name}:x:{group}:\n" for name, group in told["groups"].items())
+        groups.write(f"{UNKNOWN}:x:7999:\n")
+    with open("/etc/idmapd.conf", "w", encoding="ascii") as idmap:
+        idmap.write(f"[General]\nDomain = {told['domain']}\n"
+                    "[Translation]\nMethod = nsswitch\n")
     subprocess.run(["modprobe", "-a", "cts", "auth_rpcgss", "rpcsec_gss_krb5"], check=True)
     os.makedirs("/run/rpc_pipefs", exist_ok=True)
     subprocess.run(["mount", "-t", "rpc_pipefs", "rpc_pipefs", "/run/rpc_pipefs"], check=True)
@@ -83,6 +93,47 @@ def kerberos_users(context):
 
     context.in_child(other)
     context.in_child(nobody)
+
+
+@case(needs="names")
+def kerberos_names(context):
+    """Owners and groups are set and listed by name: they have other numbers on the server."""
+    os.chmod(context.folder, 0o1777)
+    owned, shared = context.path("owned"), context.path("shared")
+    for path, user, group, mode in ((owned, "daemon", "root", 0o600),
+                                    (shared, "root", "bin", 0o640)):
+        context.write(path, content(path, 1000))
+        shutil.chown(path, user, group)
+        os.chmod(path, mode)
+        entry = context.fresh(path)
+        found = pwd.getpwuid(entry.st_uid).pw_name, grp.getgrgid(entry.st_gid).gr_name
+        equal(found, (user, group), f"owner and group of {path}")
+    listed = command("ls", "-l", context.folder)
+    for words in ("daemon root", "root bin"):
+        check(words in " ".join(listed.split()), f"{words} in {listed}")
+
+    # The server judges by its own numbers.
+    def reads(path):
+        with open(path, "rb") as file:
+            equal_content(file.read(), content(path, 1000), path)
+
+    def owner():
+        become(number("daemon"), grp.getgrnam("daemon").gr_gid)
+        reads(owned)
+        fails((errno.EACCES, errno.EPERM), "read another group's", os.open, shared, os.O_RDONLY)
+
+    def member():
+        become(number("bin"), grp.getgrnam("bin").gr_gid)
+        reads(shared)
+        fails((errno.EACCES, errno.EPERM), "read another's", os.open, owned, os.O_RDONLY)
+
+    for name, body in (("daemon", owner), ("bin", member)):
+        renew(name)
+        context.in_child(body)
+    for user, group in ((UNKNOWN, None), (None, UNKNOWN)):
+        fails(errno.EINVAL, "an owner that the server does not know", shutil.chown, owned, user,
+              group)
+    equal(pwd.getpwuid(context.fresh(owned).st_uid).pw_name, "daemon", "owner")
 
 
 @case(needs="kerberos")

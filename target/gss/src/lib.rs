@@ -1,12 +1,13 @@
 //! The Kerberos mechanism of RPCSEC_GSS (RFC 2203, RFC 4121): tokens, keys, contexts and their
-//! sequence windows, the establishment of contexts on helper threads, and the users behind
-//! principals. It knows no RPC message and no NFS.
+//! sequence windows, the establishment of contexts on helper threads, the users behind principals,
+//! and the names of the host's users and groups. It knows no RPC message and no NFS.
 //!
 //! Establishment may block: the system's GSS library reads the keytab, and name services are asked
 //! for users and groups. It runs on helper threads. Work per message never blocks, takes no lock and
 //! allocates nothing: MIC and Wrap tokens are computed here, from the keys that the library exports.
 #![deny(unsafe_code)]
 
+mod accounts;
 mod context;
 mod counters;
 mod establish;
@@ -18,6 +19,7 @@ mod keytab;
 pub mod krb5;
 mod mechanism;
 mod names;
+mod remembered;
 mod service;
 mod settings;
 pub mod status;
@@ -25,6 +27,7 @@ mod sys;
 mod table;
 mod window;
 
+pub use accounts::{Account, AccountDirectory, AccountKind, AccountQuestion, Accounts};
 pub use context::ContextRef;
 pub use counters::{CallCounters, Counts, EndReason, FailureReason, GssCounters};
 pub use establish::Establishment;

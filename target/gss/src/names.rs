@@ -3,17 +3,12 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Instant, SystemTime};
 use std::{fs, io};
 
+use crate::remembered::Remembered;
 use crate::{GssCounters, Identity, MachinePolicy, Settings, User, sys};
 
-/// How long a user is remembered.
-const KNOWN_FOR: Duration = Duration::from_mins(10);
-/// How long it is remembered that there is none.
-const UNKNOWN_FOR: Duration = Duration::from_mins(1);
-/// Most users that are remembered.
-const REMEMBERED_MAX: usize = 4096;
 /// First components of the principals of machines.
 const MACHINES: [&str; 3] = ["host", "nfs", "root"];
 
@@ -45,7 +40,7 @@ pub struct UserNames {
     groups_max: usize,
     map_path: Option<PathBuf>,
     map: Mutex<PrincipalMap>,
-    remembered: Mutex<HashMap<String, RememberedUser>>,
+    remembered: Remembered<String, User>,
     counters: Arc<GssCounters>,
 }
 
@@ -54,11 +49,6 @@ pub struct UserNames {
 struct PrincipalMap {
     users: HashMap<String, String>,
     changed: Option<SystemTime>,
-}
-
-struct RememberedUser {
-    user: Option<User>,
-    until: Instant,
 }
 
 /// What the rules say of a principal, before the directory is asked.
@@ -85,7 +75,7 @@ impl UserNames {
             groups_max: settings.groups_max,
             map_path: settings.map.clone(),
             map: Mutex::default(),
-            remembered: Mutex::default(),
+            remembered: Remembered::default(),
             counters,
         };
         names.reload();
@@ -115,10 +105,9 @@ impl UserNames {
 
     /// Forgets the user of a principal, or all.
     pub fn forget(&self, principal: Option<&str>) {
-        let mut remembered = lock(&self.remembered);
         match principal {
-            Some(principal) => drop(remembered.remove(principal)),
-            None => remembered.clear(),
+            Some(principal) => self.remembered.forget(principal),
+            None => self.remembered.clear(),
         }
     }
 
@@ -128,7 +117,7 @@ impl UserNames {
     ///
     /// The directory cannot be asked now.
     pub fn identify(&self, principal: &str, realms: &[String]) -> io::Result<Identity> {
-        let user = match self.remembered(principal, Instant::now()) {
+        let user = match self.remembered.get(principal, Instant::now()) {
             Some(user) => user,
             None => self.look_up(principal, realms)?,
         };
@@ -164,31 +153,9 @@ impl UserNames {
         if user.is_none() {
             self.counters.names_unknown.increment();
         }
-        self.remember(principal, user.clone(), Instant::now());
+        let now = Instant::now();
+        self.remembered.put(principal.to_owned(), user.clone(), now);
         Ok(user)
-    }
-
-    fn remembered(&self, principal: &str, now: Instant) -> Option<Option<User>> {
-        let remembered = lock(&self.remembered);
-        let known = remembered.get(principal)?;
-        (now < known.until).then(|| known.user.clone())
-    }
-
-    fn remember(&self, principal: &str, user: Option<User>, now: Instant) {
-        let mut remembered = lock(&self.remembered);
-        if remembered.len() >= REMEMBERED_MAX {
-            remembered.retain(|_, known| now < known.until);
-            if remembered.len() >= REMEMBERED_MAX {
-                remembered.clear();
-            }
-        }
-        let time = if user.is_some() {
-            KNOWN_FOR
-        } else {
-            UNKNOWN_FOR
-        };
-        let until = now + time;
-        remembered.insert(principal.to_owned(), RememberedUser { user, until });
     }
 }
 

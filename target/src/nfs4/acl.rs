@@ -7,13 +7,15 @@
 
 use std::rc::Rc;
 
+use millrace_gss::AccountKind;
 use millrace_store::{ACCESS_ENTRIES_MAX, AccessList, AccessLists, Rights};
 use millrace_wire::nfs4::{
     AccessControlEntry, AccessControlList, OperationStatus, ace_flags, ace_mask, ace_type,
 };
 use millrace_wire::xdr::{Encode, Encoder, Error};
 
-use super::decimal::{self, DecimalText};
+use super::decimal::DecimalText;
+use super::owners::OwnerNumbers;
 
 /// Rights that everybody has, and those of the owner beside.
 const OF_ALL: u32 = ace_mask::READ_ATTRIBUTES | ace_mask::READ_ACL | ace_mask::SYNCHRONIZE;
@@ -38,19 +40,28 @@ enum Who {
 }
 
 impl Who {
-    fn read(entry: &AccessControlEntry<'_>) -> Result<Self, OperationStatus> {
+    fn read(
+        entry: &AccessControlEntry<'_>,
+        numbers: &OwnerNumbers<'_>,
+    ) -> Result<Self, OperationStatus> {
+        let kind = kind(entry.flags);
         Ok(match entry.who {
             b"OWNER@" => Self::Owner,
             b"GROUP@" => Self::OwningGroup,
             b"EVERYONE@" => Self::Everyone,
-            number => {
-                let number = decimal::parse(number).ok_or(OperationStatus::BadOwner)?;
-                match entry.flags & ace_flags::GROUP {
-                    0 => Self::User(number),
-                    _ => Self::Group(number),
-                }
-            }
+            who => match (kind, numbers.parse(kind, who)?) {
+                (AccountKind::User, number) => Self::User(number),
+                (AccountKind::Group, number) => Self::Group(number),
+            },
         })
+    }
+}
+
+/// To whom an entry with these flags applies, unless it has a special name.
+pub(super) fn kind(flags: u32) -> AccountKind {
+    match flags & ace_flags::GROUP {
+        0 => AccountKind::User,
+        _ => AccountKind::Group,
     }
 }
 
@@ -69,7 +80,10 @@ pub(super) struct GivenAcl(Rc<[GivenEntry]>);
 
 impl GivenAcl {
     /// Reads a list.
-    pub fn read(list: &AccessControlList<'_>) -> Result<Self, OperationStatus> {
+    pub fn read(
+        list: &AccessControlList<'_>,
+        numbers: &OwnerNumbers<'_>,
+    ) -> Result<Self, OperationStatus> {
         if list.len() > ACCESS_ENTRIES_MAX {
             return Err(OperationStatus::Invalid);
         }
@@ -84,7 +98,7 @@ impl GivenAcl {
                 return Err(OperationStatus::AttributeNotSupported);
             }
             Ok(GivenEntry {
-                who: Who::read(&entry)?,
+                who: Who::read(&entry, numbers)?,
                 denies,
                 flags: entry.flags,
                 mask: entry.mask,
@@ -329,6 +343,25 @@ pub(super) fn encode(lists: &AccessLists, is_directory: bool) -> Vec<u8> {
     let mut bytes = vec![0; 4 + most * ENTRY_BYTES];
     let length = write(&mut bytes, lists, is_directory).unwrap_or(0);
     bytes.truncate(length);
+    bytes
+}
+
+/// A list with other users and groups, encoded: `name` has those of which others take the place.
+pub(super) fn renamed(
+    list: &AccessControlList<'_>,
+    name: impl Fn(AccountKind, &[u8]) -> Option<Rc<[u8]>>,
+) -> Vec<u8> {
+    let names = list.iter().map(|entry| name(kind(entry.flags), entry.who));
+    let names: Vec<_> = names.collect();
+    let entries = list.iter().zip(&names).map(|(entry, name)| {
+        let who = name.as_deref().unwrap_or(entry.who);
+        AccessControlEntry { who, ..entry }
+    });
+    let entries: Vec<_> = entries.collect();
+    let most = |entry: &AccessControlEntry<'_>| 4 * 4 + entry.who.len().next_multiple_of(4);
+    let mut bytes = vec![0; 4 + entries.iter().map(most).sum::<usize>()];
+    let encoded = AccessControlList::new(&entries).encode(&mut Encoder::new(&mut bytes));
+    debug_assert!(encoded.is_ok(), "it has room");
     bytes
 }
 

@@ -3,6 +3,7 @@
 use millrace_wire::xdr::{Array, Decode, Decoder};
 
 use super::*;
+use crate::nfs4::decimal;
 
 const READ: u32 = ace_mask::READ_DATA;
 const WRITE: u32 = ace_mask::WRITE_DATA | ace_mask::APPEND_DATA;
@@ -26,7 +27,7 @@ fn deny(mask: u32, who: &[u8]) -> AccessControlEntry<'_> {
 }
 
 fn read(entries: &[AccessControlEntry<'_>]) -> Result<AccessLists, OperationStatus> {
-    GivenAcl::read(&Array::new(entries))?.lists(false)
+    GivenAcl::read(&Array::new(entries), &OwnerNumbers::default())?.lists(false)
 }
 
 /// What a list of the protocol gives a user of these groups (RFC 8881 section 6.2.1).
@@ -160,7 +161,10 @@ fn v4_attr_22_a_list_that_was_shown_is_set_as_it_was() {
         };
         let bytes = encode(&lists, false);
         let shown = AccessControlList::decode(&mut Decoder::new(&bytes)).unwrap();
-        let again = GivenAcl::read(&shown).unwrap().lists(false).unwrap();
+        let again = GivenAcl::read(&shown, &OwnerNumbers::default())
+            .unwrap()
+            .lists(false)
+            .unwrap();
         // Entries that deny are narrower for who may be in several classes.
         let least = |new: Rights, old: Rights| new & !old == 0;
         assert!(least(again.access.owner, lists.access.owner));
@@ -175,7 +179,10 @@ fn v4_attr_22_a_list_that_was_shown_is_set_as_it_was() {
         };
         let bytes = encode(&lists, false);
         let shown = AccessControlList::decode(&mut Decoder::new(&bytes)).unwrap();
-        let again = GivenAcl::read(&shown).unwrap().lists(false).unwrap();
+        let again = GivenAcl::read(&shown, &OwnerNumbers::default())
+            .unwrap()
+            .lists(false)
+            .unwrap();
         assert_eq!(again, lists, "{mode:o}");
     }
 }
@@ -257,7 +264,7 @@ fn v4_attr_22_directories_have_lists_for_their_heirs() {
         entry(0, inherit | ace_flags::INHERIT_ONLY, READ, b"OWNER@"),
         entry(0, inherit, READ | EXECUTE, b"7"),
     ];
-    let lists = GivenAcl::read(&Array::new(&entries))
+    let lists = GivenAcl::read(&Array::new(&entries), &OwnerNumbers::default())
         .unwrap()
         .lists(true)
         .unwrap();
@@ -269,6 +276,9 @@ fn v4_attr_22_directories_have_lists_for_their_heirs() {
     assert_eq!((default.owner, &default.users[..]), (4, &[(7, 5)][..]));
     let bytes = encode(&lists, true);
     let shown = AccessControlList::decode(&mut Decoder::new(&bytes)).unwrap();
-    let again = GivenAcl::read(&shown).unwrap().lists(true).unwrap();
+    let again = GivenAcl::read(&shown, &OwnerNumbers::default())
+        .unwrap()
+        .lists(true)
+        .unwrap();
     assert_eq!(again.default.map(|list| list.users), Some(default.users));
 }

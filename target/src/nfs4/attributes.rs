@@ -1,5 +1,7 @@
 //! Attributes of objects: which are served, and their values (RFC 8881 section 5).
 
+use std::rc::Rc;
+
 use millrace_store::{Attributes, Kind, Properties, SpecialKind, Statistics, Time};
 use millrace_wire::nfs3::{Device, FileHandle};
 use millrace_wire::nfs4::{
@@ -128,6 +130,9 @@ pub(super) struct ObjectAttributes {
     /// The access control list, encoded, if it is wanted.
     pub acl: Option<Vec<u8>>,
     pub mounted_on: u64,
+    /// Names of owner and group, in the place of their numbers.
+    pub owner_name: Option<Rc<[u8]>>,
+    pub group_name: Option<Rc<[u8]>>,
     owner: DecimalText,
     group: DecimalText,
 }
@@ -140,9 +145,17 @@ impl ObjectAttributes {
             handle: None,
             acl: None,
             mounted_on: stored.inode,
+            owner_name: None,
+            group_name: None,
             owner: DecimalText::new(stored.uid),
             group: DecimalText::new(stored.gid),
         }
+    }
+
+    /// Bytes of the list and of names.
+    pub fn list_and_names(&self) -> usize {
+        let names = [&self.owner_name, &self.group_name].into_iter().flatten();
+        self.acl.as_ref().map_or(0, Vec::len) + names.map(|name| name.len()).sum::<usize>()
     }
 }
 
@@ -320,8 +333,14 @@ impl AttributeSource for ObjectAttributes {
             Number::Mode => Attribute::Mode(stored.mode & 0o7777),
             Number::NoTruncation => Attribute::NoTruncation(true),
             Number::Links => Attribute::Links(stored.links),
-            Number::Owner => Attribute::Owner(self.owner.as_bytes()),
-            Number::OwnerGroup => Attribute::OwnerGroup(self.group.as_bytes()),
+            Number::Owner => Attribute::Owner(match &self.owner_name {
+                Some(name) => name,
+                None => self.owner.as_bytes(),
+            }),
+            Number::OwnerGroup => Attribute::OwnerGroup(match &self.group_name {
+                Some(name) => name,
+                None => self.group.as_bytes(),
+            }),
             Number::RawDevice => Attribute::RawDevice(device(stored.kind)),
             Number::SpaceAvailable => Attribute::SpaceAvailable(count(|now| now.available_bytes)),
             Number::SpaceFree => Attribute::SpaceFree(count(|now| now.free_bytes)),

@@ -93,7 +93,9 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
         };
         let directory = self.directory_to_change(name).await?;
         let allowed = settable_at_once(&directory.export.store.properties());
-        let changes = AttributeChanges::read(&arguments.attributes, &allowed, minor_version)?;
+        let given = &arguments.attributes;
+        let numbers = self.owner_numbers(given).await?;
+        let changes = AttributeChanges::read(given, &allowed, minor_version, &numbers)?;
         if kind == Kind::Symlink && text.is_empty() {
             return Err(OperationStatus::Invalid);
         }

@@ -14,6 +14,7 @@ use millrace_wire::xdr::{Array, Decoder};
 use super::copy::COPY_MAX;
 use super::export_tree::ExportTree;
 use super::interrupted::uses_names;
+use super::owners::{OwnerNames, ReactorOwners};
 use super::position::FilePosition;
 use super::reply::{CompoundReply, SessionBounds};
 use super::seam::{CallOrigin, CompoundShape, FinishedReply, SequenceOutcome, StateSeam};
@@ -80,6 +81,8 @@ pub(super) struct CompoundRun<'c, S, H: StateSeam> {
     pub seam: &'c H,
     pub origin: CallOrigin<'c>,
     pub times: &'c StoreTimes,
+    /// Owners by name, if they may have names.
+    pub owners: Option<OwnerNames<'c>>,
     /// The current file handle and its stateid.
     pub current: Option<FilePosition<'c, S>>,
     pub current_state: StateId,
@@ -135,8 +138,10 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
         seam: &'c H,
         origin: CallOrigin<'c>,
         times: &'c StoreTimes,
+        owners: Option<&'c ReactorOwners>,
     ) -> Self {
         Self {
+            owners: owners.map(|owners| OwnerNames::new(owners, &origin)),
             access,
             tree,
             seam,

@@ -21,6 +21,9 @@ use crate::store_times::StoreClass;
 /// may always be shorter than requested.
 const LISTING_MAX: u32 = (64 << 10) - 2048;
 
+/// How often a directory is listed at most, as names of owners were missing.
+const TRIES: usize = 4;
+
 /// Cookies of pseudo folders begin behind those that clients take for `.` and `..`.
 const FIRST_COOKIE: u64 = 3;
 
@@ -49,14 +52,31 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
             ..*arguments
         };
         reply.reserve(bounded.maxcount as usize + 16).await;
-        let listed = match self.position() {
-            Ok(_) if check_wanted(&arguments.attributes).is_err() => Err(OperationStatus::Invalid),
-            Ok(FilePosition::Folder(folder)) => self.list_folder(*folder, &bounded, reply).await,
-            Ok(position) => match self.in_export(position, OperationStatus::NotDirectory) {
-                Ok(directory) => self.list(directory, &bounded, reply).await,
+        let mut tries = 0;
+        let listed = loop {
+            let listed = match self.position() {
+                Ok(_) if check_wanted(&arguments.attributes).is_err() => {
+                    Err(OperationStatus::Invalid)
+                }
+                Ok(FilePosition::Folder(folder)) => {
+                    self.list_folder(*folder, &bounded, reply).await
+                }
+                Ok(position) => match self.in_export(position, OperationStatus::NotDirectory) {
+                    Ok(directory) => self.list(directory, &bounded, reply).await,
+                    Err(status) => Err(status),
+                },
                 Err(status) => Err(status),
-            },
-            Err(status) => Err(status),
+            };
+            let Some(names) = self.told_names(&arguments.attributes) else {
+                break listed;
+            };
+            // Names that were missing are looked up for another listing.
+            tries += 1;
+            match Box::pin(names.look_up()).await {
+                Ok(true) if listed.is_ok() && tries < TRIES => {}
+                Ok(_) => break listed,
+                Err(status) => break listed.and(Err(status)),
+            }
         };
         match listed {
             Ok((verifier, length)) => reply.push_listing(verifier, length),
@@ -91,6 +111,9 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
         let describe = |entry: &DirectoryEntry<'_>| -> EntryAttributes {
             let stored = entry.attributes.ok_or(OperationStatus::Io)?;
             let mut found = self.describe(directory, stored, statistics);
+            if let Some(names) = self.told_names(&wanted) {
+                names.fill(&mut found, &wanted);
+            }
             if wanted.has(AttributeNumber::Handle) {
                 let handle = entry.handle.ok_or(OperationStatus::Io)?;
                 found.handle = Some(directory.key.seal(directory.export.id.0, handle));
@@ -191,7 +214,9 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
         if let FilePosition::Object(_) = &position {
             self.in_export(&position, OperationStatus::ServerFault)?;
         }
-        self.attributes(&position, wanted).await
+        let mut found = self.attributes(&position, wanted).await?;
+        self.name_owners(&mut found, wanted).await?;
+        Ok(found)
     }
 
     async fn list_folder(

@@ -75,7 +75,7 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
         if let Err(status) = check_wanted(wanted) {
             return reply.refuse(number, status);
         }
-        let found = match self.position() {
+        let mut found = match self.position() {
             Ok(position) => {
                 let is_asked = !wanted.intersection(&OF_CONTENTS).is_empty();
                 let changed = match is_asked && self.seam.has_delegations() {
@@ -95,11 +95,15 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
             }
             Err(status) => Err(status),
         };
-        if let Ok(ObjectAttributes {
-            acl: Some(list), ..
-        }) = &found
+        if let Ok(attributes) = &mut found
+            && self.told_names(wanted).is_some()
+            && let Err(status) = Box::pin(self.name_owners(attributes, wanted)).await
         {
-            reply.reserve(ALL_BYTES + list.len()).await;
+            found = Err(status);
+        }
+        let more = found.as_ref().map_or(0, ObjectAttributes::list_and_names);
+        if more > 0 {
+            reply.reserve(ALL_BYTES + more).await;
         }
         match found {
             Ok(found) => reply.push_with(number, |out| {
@@ -134,7 +138,8 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
         Ok(size)
     }
 
-    /// Attributes of the object at a position, with the requested ones of its file system.
+    /// Attributes of the object at a position, with the requested ones of its file system. Users and
+    /// groups are numbers.
     pub async fn attributes(
         &self,
         position: &FilePosition<'c, S>,
@@ -275,11 +280,11 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
         shall_differ: bool,
     ) -> Result<(), OperationStatus> {
         check_wanted(&given.mask)?;
-        let found = self.attributes(self.position()?, &given.mask).await?;
+        let mut found = self.attributes(self.position()?, &given.mask).await?;
         let readable = readable_of(self.origin.minor_version, &found.common.properties);
         check_compared(&given.mask, &readable)?;
-        let list = found.acl.as_ref().map_or(0, Vec::len);
-        let mut bytes = vec![0; ALL_BYTES + list];
+        self.unify_owners(&mut found, given).await?;
+        let mut bytes = vec![0; ALL_BYTES + found.list_and_names()];
         let mut out = Encoder::new(&mut bytes);
         let mask = given.mask.intersection(&readable);
         let encoded = encode_attributes(&mut out, mask, &found);

@@ -11,7 +11,7 @@
 //! | `callback` | calls to clients |
 //! | `export_tree`, `position` | one name space over all exports, and the handles of a COMPOUND |
 //! | `lookup`, `directory`, `change`, `interrupted` | names |
-//! | `attributes`, `getattr`, `set`, `acl` | attributes |
+//! | `attributes`, `getattr`, `set`, `acl`, `owners` | attributes |
 //! | `data`, `open` | contents of files |
 //! | `version2`, `copy`, `read_plus`, `xattrs` | what minor version 2 adds |
 //!
@@ -39,6 +39,7 @@ mod interrupted;
 mod lookup;
 mod names;
 mod open;
+mod owners;
 mod position;
 mod program;
 mod read_plus;
@@ -56,6 +57,7 @@ mod xattrs;
 
 pub use callback::{CallbackSender, ForReactor};
 pub use client_state::{ClientRequest, ClientState, ServerIdentity};
+pub use owners::OwnerDomain;
 pub use program::{Nfs4, Nfs4Counters};
 pub use record_waits::RecordWaits;
 pub use reply::SessionBounds;

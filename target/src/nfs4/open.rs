@@ -15,6 +15,7 @@ use millrace_wire::nfs4::{
 use super::attributes::{exclusive_of, settable_of};
 use super::compound::CompoundRun;
 use super::lookup::FOLDER_NAME_MAX;
+use super::owners::OwnerNumbers;
 use super::position::FilePosition;
 use super::seam::{OpenBasis, OpenRequest, StateSeam};
 use super::set::AttributeChanges;
@@ -65,9 +66,12 @@ impl Creation {
         mode: &CreateMode<'_>,
         minor_version: u32,
         properties: &Properties,
+        numbers: &OwnerNumbers<'_>,
     ) -> Result<Self, OperationStatus> {
         let settable = settable_of(properties);
-        let read = |attributes, allowed| AttributeChanges::read(attributes, allowed, minor_version);
+        let read = |attributes, allowed| {
+            AttributeChanges::read(attributes, allowed, minor_version, numbers)
+        };
         Ok(match mode {
             CreateMode::Unchecked(attributes) => Self::Unchecked(read(attributes, &settable)?),
             CreateMode::Guarded(attributes) => Self::Guarded(read(attributes, &settable)?),
@@ -116,7 +120,17 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
         let creation = match &arguments.create {
             Some(mode) => {
                 let properties = self.current_properties();
-                Some(Creation::read(mode, minor_version, &properties)?)
+                let numbers = match mode {
+                    CreateMode::Unchecked(given) | CreateMode::Guarded(given) => {
+                        self.owner_numbers(given).await?
+                    }
+                    CreateMode::ExclusiveWithAttributes(create) => {
+                        self.owner_numbers(&create.attributes).await?
+                    }
+                    CreateMode::Exclusive(_) => OwnerNumbers::default(),
+                };
+                let creation = Creation::read(mode, minor_version, &properties, &numbers)?;
+                Some(creation)
             }
             None => None,
         };

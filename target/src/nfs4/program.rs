@@ -5,12 +5,14 @@ use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use millrace_reactor::Clock;
 use millrace_store::Store;
 use millrace_wire::nfs4::{COMPOUND, CompoundHeader, CompoundReplyHeader, OperationStatus};
 use millrace_wire::xdr::Decode;
 
 use super::compound::CompoundRun;
 use super::export_tree::ExportTree;
+use super::owners::{OwnerDomain, ReactorOwners};
 use super::reply::CompoundReply;
 use super::rules;
 use super::seam::{CallOrigin, StateSeam};
@@ -24,6 +26,7 @@ use crate::store_times::StoreTimes;
 pub struct Nfs4<S, H> {
     exports: Rc<ServedExports<S>>,
     state: OnceCell<Rc<H>>,
+    owners: OnceCell<ReactorOwners>,
     /// The folders above the exports of this table.
     tree: RefCell<Option<(Exports<S>, Rc<ExportTree>)>>,
     counters: Arc<Nfs4Counters>,
@@ -44,6 +47,7 @@ impl<S: Store, H: StateSeam> Nfs4<S, H> {
         Self {
             exports,
             state: OnceCell::new(),
+            owners: OnceCell::new(),
             tree: RefCell::new(None),
             counters: Arc::default(),
         }
@@ -58,6 +62,12 @@ impl<S: Store, H: StateSeam> Nfs4<S, H> {
     /// Serves from now on, with this state of clients. The first one given counts.
     pub fn serve_with(&self, state: Rc<H>) {
         let _ = self.state.set(state);
+    }
+
+    /// Takes and tells owners by names of this domain from now on. The first one given counts.
+    pub fn name_owners(&self, domain: OwnerDomain, clock: &Clock) {
+        let clock = clock.clone();
+        let _ = self.owners.set(ReactorOwners { domain, clock });
     }
 
     /// The state of clients, if it is served.
@@ -153,7 +163,7 @@ impl<S: Store, H: StateSeam> Program for Nfs4<S, H> {
             identity: call.identity,
         };
         let times = &self.counters.store;
-        let mut run = CompoundRun::new(access, &tree, state, origin, times);
+        let mut run = CompoundRun::new(access, &tree, state, origin, times, self.owners.get());
         let ended = run.execute(call, &header, input, &mut results).await;
         let success = results.status() == OperationStatus::Ok;
         let answer = match ended {

@@ -1,5 +1,6 @@
 //! Attributes to set: SETATTR (RFC 8881 section 18.30), and what CREATE and OPEN begin with.
 
+use millrace_gss::AccountKind;
 use millrace_store::{Kind, SetAttributes, SetTime, Store, StoreError, Time};
 use millrace_wire::nfs4::{
     Attributes, Bitmap, MaskedMode, OperationStatus, SetattrOperation, SetattrReply,
@@ -9,7 +10,7 @@ use millrace_wire::nfs4::{
 use super::acl::GivenAcl;
 use super::attributes::{OF_LISTS, check_set, settable_of};
 use super::compound::CompoundRun;
-use super::decimal;
+use super::owners::OwnerNumbers;
 use super::seam::{StateIdUse, StateSeam};
 use super::status;
 use crate::access::ExportedObject;
@@ -34,11 +35,12 @@ pub(super) struct AttributeChanges {
 }
 
 impl AttributeChanges {
-    /// Reads what may be set, of which `allowed` is.
+    /// Reads what may be set, of which `allowed` is. `numbers` are those of the names in it.
     pub fn read(
         attributes: &Attributes<'_>,
         allowed: &Bitmap,
         minor_version: u32,
+        numbers: &OwnerNumbers<'_>,
     ) -> Result<Self, OperationStatus> {
         check_set(&attributes.mask, allowed, minor_version)?;
         let values = SettableAttributes::decode(attributes).map_err(|_| OperationStatus::BadXdr)?;
@@ -50,21 +52,23 @@ impl AttributeChanges {
         if is_wide || (values.mode.is_some() && values.masked_mode.is_some()) {
             return Err(OperationStatus::Invalid);
         }
-        let number = |text: Option<&[u8]>| match text.map(decimal::parse) {
-            Some(None) => Err(OperationStatus::BadOwner),
-            known => Ok(known.flatten()),
+        let number = |kind, text: Option<&[u8]>| {
+            let number = text.map(|text| numbers.parse(kind, text));
+            number.transpose()
         };
         Ok(Self {
             set: SetAttributes {
                 mode: values.mode,
-                uid: number(values.owner)?,
-                gid: number(values.group)?,
+                uid: number(AccountKind::User, values.owner)?,
+                gid: number(AccountKind::Group, values.group)?,
                 size: values.size,
                 accessed: time(values.accessed)?,
                 modified: time(values.modified)?,
             },
             masked: values.masked_mode,
-            acl: values.acl.as_ref().map(GivenAcl::read).transpose()?,
+            acl: (values.acl.as_ref())
+                .map(|list| GivenAcl::read(list, numbers))
+                .transpose()?,
             mask: attributes.mask,
         })
     }
@@ -122,7 +126,9 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
         let minor_version = self.origin.minor_version;
         let object = self.writable()?;
         let allowed = settable_of(&object.export.store.properties());
-        let changes = AttributeChanges::read(&arguments.attributes, &allowed, minor_version)?;
+        let given = &arguments.attributes;
+        let numbers = self.owner_numbers(given).await?;
+        let changes = AttributeChanges::read(given, &allowed, minor_version, &numbers)?;
         let state = self.stateid(arguments.state)?;
         let kind = match changes.set.size {
             Some(_) => StateIdUse::Resize,

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
 use millrace_admin::config::{self, Config, ConfigProblem, KeyPath};
+use millrace_gss::SystemDirectory;
 use millrace_mempool::{ArenaError, HugepagePolicy, Pool, PoolConfig, Registry};
 use millrace_reactor::{Clock, Context, ReactorConfig, ReactorHandle, SpawnError, Watchdog};
 use millrace_store::Time;
@@ -32,6 +33,7 @@ use crate::exports::{Exports, ExportsError, Rules};
 use crate::flow::{ClientTable as FlowClients, Flow};
 use crate::handle::HandleKey;
 use crate::mount3::MountTable;
+use crate::nfs4::OwnerDomain;
 use crate::rdma::{self, ExposureBudget, FabricId, FabricSlot, ResponderShared};
 use crate::replay::{self, ReplayCache, ReplayLimits};
 use crate::rpc::GssAuthenticator;
@@ -182,6 +184,8 @@ struct WorkerPlan {
     client_state: Option<SharedClientState>,
     /// Kerberos, if it is served.
     gss: Option<SharedGss>,
+    /// The domain of owners by name, if they may have names.
+    owners: Option<OwnerDomain>,
     /// The port mapper's answers over RDMA, once known.
     offers: Option<Arc<OnceLock<Offers>>>,
     /// The number of reactors, and the index of this one.
@@ -243,6 +247,7 @@ pub fn start(config: Arc<Config>, progress: &StartProgress) -> Result<Service, S
         devices,
         client_state,
         gss,
+        owners: owner_domain(&config.nfs4),
         offers: (config.rpc.rpcbind == config::Rpcbind::Embedded).then(Arc::default),
         reactors: cores.len(),
         index: 0,
@@ -460,6 +465,12 @@ fn client_state(
     }
 }
 
+/// The domain of owners by name, unless they are numbers only.
+fn owner_domain(nfs4: &config::Nfs4) -> Option<OwnerDomain> {
+    let domain = &*nfs4.domain;
+    (!domain.is_empty()).then(|| OwnerDomain::new(domain, SystemDirectory))
+}
+
 fn shared(plan: &WorkerPlan, context: &Context) -> Result<BuiltShared, BuildError> {
     let config = &plan.config;
     let bytes = usize::try_from(config.mempool.size.bytes()).unwrap_or(usize::MAX);
@@ -498,6 +509,10 @@ fn shared(plan: &WorkerPlan, context: &Context) -> Result<BuiltShared, BuildErro
     let (programs, home) = match client_state {
         Some((state, home)) => (programs.with_nfs4(state), Some(home)),
         None => (programs, None),
+    };
+    let programs = match plan.owners.clone() {
+        Some(owners) => programs.with_owner_domain(owners, &clock),
+        None => programs,
     };
     let programs = match config.nfs3 {
         config::Switch::On => programs,

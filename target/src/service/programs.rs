@@ -3,6 +3,7 @@
 use std::rc::Rc;
 use std::sync::{Arc, OnceLock};
 
+use millrace_reactor::Clock;
 use millrace_store::Store;
 
 use crate::access::ServedExports;
@@ -10,7 +11,7 @@ use crate::exports::{Exports, ExportsCounters};
 use crate::handle::HandleKey;
 use crate::mount3::{Mount3, MountTable};
 use crate::nfs3::{Nfs3, Nfs3Counters};
-use crate::nfs4::{ClientState, Nfs4};
+use crate::nfs4::{ClientState, Nfs4, OwnerDomain};
 use crate::replay::ReplayCache;
 use crate::rpc::dispatch::Dispatcher;
 use crate::rpcbind::{Offers, Rpcbind};
@@ -52,6 +53,13 @@ impl<S: Store> ReactorPrograms<S> {
     pub fn with_nfs4(self, state: ClientState) -> Self {
         self.nfs3().respect(state.delegations());
         self.nfs4().serve_with(Rc::new(state));
+        self
+    }
+
+    /// With owners by name in NFS version 4.
+    #[must_use]
+    pub fn with_owner_domain(self, domain: OwnerDomain, clock: &Clock) -> Self {
+        self.nfs4().name_owners(domain, clock);
         self
     }
 

@@ -24,6 +24,7 @@ mod interrupted;
 mod mutated;
 mod names;
 mod operators;
+mod owners;
 mod restart;
 mod revocation;
 mod sessions;

@@ -2,6 +2,7 @@
 
 #![allow(dead_code)] // Each test binary uses a part of it.
 
+pub mod accounts;
 pub mod callback_client;
 pub mod fetch;
 pub mod lasting;

@@ -152,6 +152,7 @@ fn what_needs_a_restart_is_told_key_by_key() {
         ),
         ("{}", "hardening: {seccomp: off}", vec![Effect::Restart]),
         ("{}", "log: warn", vec![Effect::Live]),
+        ("{}", "nfs4: {domain: a.example}", vec![Effect::Restart]),
         ("{}", "flow: {credits: 1}", vec![Effect::Live]),
         ("{}", "mempool: {size: 512MiB}", vec![Effect::Live]),
         ("{}", "mempool: {size: 128MiB}", vec![Effect::Restart]),

@@ -1,4 +1,4 @@
-//! All foreign code: the GSS library, the database of users, forks, memory of keys and of files.
+//! All foreign code: the GSS library, the databases of users and groups, forks, memory of keys and of files.
 
 mod acceptor;
 mod fork;
@@ -14,4 +14,4 @@ pub use fork::forks;
 pub use gss_library::GssLibrary;
 pub use memory_file::MemoryFile;
 pub use secret::SecretBox;
-pub use users::user;
+pub use users::{account, user};

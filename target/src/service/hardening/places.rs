@@ -42,8 +42,8 @@ const SYSTEM: [(&str, PlaceUse); 6] = [
     ("/dev/urandom", PlaceUse::Read),
 ];
 
-/// Libraries loaded on demand, and their files: the user database of `groups: server` and of
-/// Kerberos, and the drivers of RDMA devices. Whole folders, as files in them may be replaced while the server runs.
+/// Libraries loaded on demand, and their files: the user database of `groups: server`, of Kerberos and
+/// of owners by name, and the drivers of RDMA devices. Whole folders, as files in them may be replaced while the server runs.
 const LIBRARIES: [&str; 10] = [
     "/etc",
     "/lib",
@@ -176,7 +176,8 @@ pub fn exported(config: &Config) -> impl Iterator<Item = UsedPath> {
 pub fn system(config: &Config) -> impl Iterator<Item = UsedPath> {
     let mut fabrics = config.fabric.iter();
     let verbs = devices::BUILT_IN || fabrics.any(|fabric| fabric.provider == Provider::Verbs);
-    let on_demand = verbs || may_serve_folders(config) || config.gss.is_some();
+    let names = config.gss.is_some() || !config.nfs4.domain.is_empty();
+    let on_demand = verbs || names || may_serve_folders(config);
     let libraries = on_demand.then_some(LIBRARIES);
     let libraries = libraries.into_iter().flatten();
     let libraries = libraries.map(|path| (path, PlaceUse::Read));
