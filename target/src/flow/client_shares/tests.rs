@@ -121,6 +121,37 @@ fn a_client_that_calls_by_tcp_again_has_its_part_at_once() {
 }
 
 #[test]
+fn a_client_that_calls_by_rdma_again_has_its_part_at_once() {
+    let flow = flow();
+    let [first, second] = [1, 2].map(|last| flow.join(address(last)).unwrap());
+    flow.clock().turn(flow.clock().now() + 2 * SECOND);
+    let sharers = |client: &ClientShare| {
+        flow.called(client);
+        flow.recount();
+        flow.inner.sharers[TransportKind::Rdma as usize].get()
+    };
+    assert_eq!(sharers(&first), 1, "the other one is idle");
+    assert_eq!(sharers(&second), 2);
+}
+
+#[test]
+fn the_most_calls_in_service_at_once_are_published() {
+    let flow = flow();
+    let client = flow.join(address(1)).unwrap();
+    for _ in 0..3 {
+        // Each in a turn of its own.
+        flow.clock().turn(flow.clock().now() + SECOND / 1000);
+        flow.called(&client);
+    }
+    for _ in 0..3 {
+        flow.ended(&client);
+    }
+    flow.publish_peak();
+    assert_eq!(flow.counters().used_peak.get(), 3);
+    assert_eq!(flow.counters().used.get(), 0);
+}
+
+#[test]
 fn only_a_rate_is_a_limit() {
     let flow = flow();
     let export = ExportId::of("/export");
