@@ -11,13 +11,10 @@ use millrace_wire::nfs4::{
     Operation, OperationResults, OperationStatus as Status, ReadOperation, StateId, StateOwner,
     WriteOperation, WriteReply, share,
 };
-use millrace_wire::rpcrdma::{CallChunks, Version};
 use millrace_wire::xdr::{BoundedBytes, Bulk};
 
 use crate::support;
-use crate::support::message::{inline, parse, reads, speak};
 use crate::support::nfs4::{Bench4, create, put};
-use crate::support::raw::{Options, World};
 use crate::support::{Chunks, LIMITS, rules};
 
 fn read_at(state: StateId, offset: u64, count: u32) -> Operation<'static> {
@@ -28,11 +25,11 @@ fn read_at(state: StateId, offset: u64, count: u32) -> Operation<'static> {
     })
 }
 
-fn read(offset: u64, count: u32) -> Operation<'static> {
+pub fn read(offset: u64, count: u32) -> Operation<'static> {
     read_at(StateId::ANONYMOUS, offset, count)
 }
 
-fn write_at<'a>(state: StateId, offset: u64, data: Bulk<'a>) -> Operation<'a> {
+pub fn write_at<'a>(state: StateId, offset: u64, data: Bulk<'a>) -> Operation<'a> {
     Operation::Write(WriteOperation {
         state,
         offset,
@@ -67,7 +64,7 @@ fn opened(results: &support::nfs4::Results4, at: usize) -> OpenReply<'_> {
     }
 }
 
-fn bytes(length: usize) -> Vec<u8> {
+pub fn bytes(length: usize) -> Vec<u8> {
     (0..length).map(|at| (at * 7 + at / 256) as u8).collect()
 }
 
@@ -313,47 +310,6 @@ fn v4_ulb_02_and_03_rr1_chunk_33_each_read_has_its_chunk() {
         // Four stand beside the message; others are in it.
         assert_eq!(results.items.len(), 4);
     }
-}
-
-#[test]
-fn v4_ulb_19_both_versions_of_the_transport_carry_the_same_compounds() {
-    let bench = Bench4::new();
-    let file = bench.file(b"file", 0o644);
-    let mut world = World::new(bench.programs.clone(), Options::default());
-    let mut answers = Vec::new();
-    for (version, first) in [(Version::One, 1), (Version::Two, 2)] {
-        speak(version);
-        let client = world.connect();
-        let data = [&[first], &bytes(8999)[..]].concat();
-        let apart = write_at(StateId::ANONYMOUS, 0, Bulk::apart(9000));
-        let call = bench.compound_message(&[bench.next_sequence(), put(&file), apart]);
-        let source = world.source(client, &data);
-        let entries = reads(call.len(), &[source.whole()]);
-        let chunks = CallChunks {
-            reads: &entries,
-            ..CallChunks::default()
-        };
-        let written = parse(&world.exchange(client, &inline(&chunks, &call)));
-        // The first READ has the first chunk, and the second one the second.
-        let sinks = [world.sink(client, 4000), world.sink(client, 5000)];
-        let segments = sinks.each_ref().map(|sink| [sink.whole()]);
-        let chunks = CallChunks {
-            writes: &[&segments[0], &segments[1]],
-            ..CallChunks::default()
-        };
-        let call = bench.compound_message(&[
-            bench.next_sequence(),
-            put(&file),
-            read(0, 4000),
-            read(4000, 5000),
-        ]);
-        let found = parse(&world.exchange(client, &inline(&chunks, &call)));
-        assert_eq!(sinks.map(|sink| sink.bytes()).concat(), data);
-        // SEQUENCE's numbers differ.
-        answers.push([written, found].map(|reply| support::results(&reply.message)[56..].to_vec()));
-    }
-    assert_eq!(answers[0], answers[1]);
-    world.check_clean();
 }
 
 #[test]

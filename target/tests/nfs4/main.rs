@@ -29,5 +29,6 @@ mod restart;
 mod revocation;
 mod sessions;
 mod state_protection;
+mod transport_versions;
 mod version2;
 mod xattrs;
