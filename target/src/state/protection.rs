@@ -25,7 +25,7 @@ pub enum GuardedOperation {
     DestroySession,
     /// DESTROY_CLIENTID.
     DestroyClient,
-    /// DELEGPURGE.
+    /// DELEGPURGE, which is not served; clients may ask for it all the same.
     PurgeDelegations,
 }
 
