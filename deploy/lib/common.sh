@@ -96,7 +96,7 @@ require_cargo_tool() {
     command -v "$1" >/dev/null 2>&1 && return 0
     [ -x "${CARGO_HOME:-$HOME/.cargo}/bin/$1" ] && return 0
     note "installing $2 (compiles for a minute or two, once)"
-    # Without optimization: its compilation takes a third of the time, and it has little to do.
+    # Without optimization, which costs more time here than it wins.
     (cd / && CARGO_PROFILE_DEV_DEBUG=none CARGO_TARGET_DIR="$CARGO_TARGET_DIR/tools" \
         cargo install --quiet --locked --debug "$2") ||
         die "could not install $2"

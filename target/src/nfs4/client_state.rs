@@ -248,6 +248,10 @@ impl StateSeam for ClientState {
             Ok(session) => session,
             Err(error) => return SequenceOutcome::Refuse(status(&error)),
         };
+        let id = &arguments.session;
+        if session.needs_bound_connections() && !origin.connection.is_surely_associated(id) {
+            return SequenceOutcome::Refuse(OperationStatus::ConnectionNotBound);
+        }
         let fore = *session.fore();
         if shape.operations > fore.operations {
             return SequenceOutcome::Refuse(OperationStatus::TooManyOperations);

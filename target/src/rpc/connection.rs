@@ -175,6 +175,12 @@ impl ConnectionRef {
         known.is_full() || known.contains(with)
     }
 
+    /// Whether it is associated with something. It may have been, among too many to remember.
+    #[must_use]
+    pub fn is_surely_associated(&self, with: &[u8; 16]) -> bool {
+        self.record.associations.borrow().contains(with)
+    }
+
     /// Whether its transport can call the client.
     #[must_use]
     pub fn has_reverse(&self) -> bool {

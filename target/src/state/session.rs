@@ -149,6 +149,14 @@ impl Session {
         protection.map_or(Ok(()), |protection| protection.check(operation, caller))
     }
 
+    /// Whether requests are taken only from connections that CREATE_SESSION or BIND_CONN_TO_SESSION
+    /// came by, since the latter needs the machine credential (RFC 8881 section 18.35.3).
+    #[must_use]
+    pub fn needs_bound_connections(&self) -> bool {
+        let protection = self.protection.as_ref();
+        protection.is_some_and(|one| one.operations.contains(GuardedOperation::BindConnection))
+    }
+
     /// Its identifier.
     #[must_use]
     pub fn id(&self) -> SessionId {

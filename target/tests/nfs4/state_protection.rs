@@ -221,6 +221,60 @@ fn gss_sec_07_v4_sess_78_nobody_else_takes_the_place_of_a_protected_client() {
     assert_eq!((same, agreed), (client.id, numbers(&LINUX)));
 }
 
+/// The next SEQUENCE of a client in its first slot.
+fn sequence(client: &ProtectedClient, number: u32) -> Operation<'static> {
+    Operation::Sequence(SequenceOperation {
+        session: client.session,
+        sequence: number,
+        slot: 0,
+        highest_slot: 0,
+        cache_this: false,
+    })
+}
+
+#[test]
+fn gss_sec_07_v4_sess_71_connections_are_bound_by_the_machine_only() {
+    let world = ProtectedWorld::new();
+    let client = world.client(numbers(&LINUX));
+    assert_eq!(world.status(sequence(&client, 1)), OK);
+    // Another connection, which serves more sessions than are remembered of it.
+    world.world.bench.call_by(&world.world.connect().connection);
+    for number in 0..20_u8 {
+        let owner = [number];
+        let asked = exchange(&owner, 0, ProtectionOffer::Unprotected);
+        let results = world.run(&world.other, Integrity, &[asked]);
+        let OperationResults::ExchangeId(Ok(reply)) = results.last() else {
+            panic!("{results:?}")
+        };
+        let created = create(reply.client, reply.sequence);
+        assert_eq!(world.run(&world.other, Integrity, &[created]).status(), OK);
+    }
+    let unbound = OperationStatus::ConnectionNotBound;
+    for _ in 0..2 {
+        assert_eq!(world.status(sequence(&client, 2)), unbound);
+        assert_eq!(world.statuses_of_others(sequence(&client, 2)), [unbound; 3]);
+    }
+    let binding = Operation::BindConnToSession(ConnectionBinding {
+        session: client.session,
+        direction: channel_direction::FORE_OR_BOTH,
+        rdma_mode: false,
+    });
+    assert_eq!(world.status(binding), OK);
+    // The slot is as it was, whoever calls.
+    assert_eq!(
+        world
+            .run(&world.other, GssService::None, &[sequence(&client, 2)])
+            .status(),
+        OK
+    );
+
+    // Where binding needs no credential, requests bind.
+    let world = ProtectedWorld::new();
+    let client = world.client(numbers(&[OperationNumber::CreateSession]));
+    world.world.bench.call_by(&world.world.connect().connection);
+    assert_eq!(world.status(sequence(&client, 1)), OK);
+}
+
 #[test]
 fn gss_sec_07_v4_sess_77_the_backchannel_is_protected_where_that_is_asked_for() {
     for (asked, expected) in [
@@ -230,17 +284,11 @@ fn gss_sec_07_v4_sess_77_the_backchannel_is_protected_where_that_is_asked_for() 
         let world = ProtectedWorld::new();
         let client = world.client(numbers(asked));
         let security = [callback_user()];
-        let sequence = Cell::new(0);
+        let number = Cell::new(0);
         let change = || {
-            sequence.set(sequence.get() + 1);
+            number.set(number.get() + 1);
             [
-                Operation::Sequence(SequenceOperation {
-                    session: client.session,
-                    sequence: sequence.get(),
-                    slot: 0,
-                    highest_slot: 0,
-                    cache_this: false,
-                }),
+                sequence(&client, number.get()),
                 Operation::BackchannelCtl(BackchannelCtlOperation {
                     callback_program: 7,
                     security: Array::new(&security),
