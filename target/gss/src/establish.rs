@@ -9,12 +9,13 @@ mod pending;
 #[cfg(test)]
 mod tests;
 
+use std::convert::Infallible;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Sender, bounded, unbounded};
+use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 
 use crate::service::ServiceCore;
 use crate::{ContextHandle, ContextRef, FailureReason, status};
@@ -26,6 +27,9 @@ use pending::PendingLimits;
 
 /// How long a client waits for a helper. Linux's gssd waits 5 seconds.
 const DEADLINE: Duration = Duration::from_secs(4);
+
+/// How long the end of the service waits for its threads; name services may hang for longer.
+const END: Duration = Duration::from_secs(2);
 
 /// The result of a token, as the reply to INIT or `CONTINUE_INIT` carries it.
 pub struct Establishment {
@@ -65,6 +69,21 @@ pub struct Establisher {
     keeper: Sender<KeeperMessage>,
     pending: Arc<PendingLimits>,
     partials: Arc<PartialContexts>,
+    /// Dropped last: the threads end once the channels above are closed.
+    _threads: Arc<RunningThreads>,
+}
+
+/// The threads. Its drop waits until they have ended: a process that exits while one of them calls
+/// the Kerberos library aborts, since the library has released its locks by then.
+struct RunningThreads {
+    /// Closed once all threads have dropped their ends.
+    ended: Receiver<Infallible>,
+}
+
+impl Drop for RunningThreads {
+    fn drop(&mut self) {
+        let _ = self.ended.recv_timeout(END);
+    }
 }
 
 impl Establisher {
@@ -76,18 +95,20 @@ impl Establisher {
         // Beside the creations, one look at the keytab.
         let (jobs, queue) = bounded(settings.pending.max(1) + 1);
         let (keeper, messages) = unbounded();
+        let (running, ended) = bounded(0);
         for number in 0..settings.helpers.max(1) {
             let helper = Helper::new(core, &queue, &partials);
-            spawn(format!("gss-helper-{number}"), move || helper.run());
+            spawn(format!("gss-helper-{number}"), &running, || helper.run());
         }
         let thread = Keeper::new(core, messages, &jobs, &partials);
-        spawn("gss-keeper".to_owned(), move || thread.run());
+        spawn("gss-keeper".to_owned(), &running, || thread.run());
         Self {
             core: Arc::clone(core),
             jobs,
             keeper,
             pending: Arc::new(pending),
             partials,
+            _threads: Arc::new(RunningThreads { ended }),
         }
     }
 
@@ -141,8 +162,12 @@ impl Establisher {
     }
 }
 
-fn spawn(name: String, run: impl FnOnce() + Send + 'static) {
-    let thread = thread::Builder::new().name(name).spawn(run);
+fn spawn(name: String, running: &Sender<Infallible>, run: impl FnOnce() + Send + 'static) {
+    let running = running.clone();
+    let thread = thread::Builder::new().name(name).spawn(move || {
+        run();
+        drop(running);
+    });
     // As std::thread::spawn does; this is at start only.
     drop(thread.expect("the system can start a thread"));
 }

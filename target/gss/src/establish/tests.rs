@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::io;
 use std::pin::pin;
-use std::sync::{Mutex, mpsc};
+use std::sync::{Mutex, Weak, mpsc};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 
@@ -39,6 +39,8 @@ fn block_on<F: Future>(future: F) -> F::Output {
 struct FakeMechanism {
     /// Told when a token is held, and waited for then.
     held: Mutex<mpsc::Sender<mpsc::Sender<()>>>,
+    /// Upgradable until the mechanism is dropped.
+    _life: Arc<()>,
 }
 
 struct SecondLeg;
@@ -126,14 +128,19 @@ impl Directory for FakeDirectory {
 struct Bench {
     service: GssService,
     held: mpsc::Receiver<mpsc::Sender<()>>,
+    mechanism_life: Weak<()>,
 }
 
 fn bench_with(settings: Settings, directory: FakeDirectory) -> Bench {
     let (held, receiver) = mpsc::channel();
+    let life = Arc::new(());
+    let mechanism_life = Arc::downgrade(&life);
     let held = Mutex::new(held);
+    let mechanism = FakeMechanism { held, _life: life };
     Bench {
-        service: GssService::with_directory(settings, FakeMechanism { held }, directory),
+        service: GssService::with_directory(settings, mechanism, directory),
         held: receiver,
+        mechanism_life,
     }
 }
 
@@ -389,6 +396,29 @@ fn a_creation_that_is_not_waited_for_leaves_no_context() {
     let counters = bench.service.counters();
     assert_eq!(counters.ended(EndReason::Abandoned).get(), 1);
     assert_eq!(counters.contexts.get(), 1);
+}
+
+/// The process may exit then, and no thread is in the Kerberos library.
+#[test]
+fn the_end_of_the_service_waits_for_its_threads() {
+    let bench = bench(2, 8);
+    let mut future = Box::pin(bench.service.establish(b"hold".to_vec(), None, client(1)));
+    let polled = future
+        .as_mut()
+        .poll(&mut Context::from_waker(Waker::noop()));
+    assert!(polled.is_pending());
+    let release = bench.held.recv().expect("held");
+    drop(future);
+    let (ending, ends) = mpsc::channel::<()>();
+    let helper = thread::spawn(move || {
+        ends.recv().expect("told");
+        (0..1000).for_each(|_| thread::yield_now());
+        release.send(()).expect("held");
+    });
+    ending.send(()).expect("waited for");
+    drop(bench.service);
+    assert!(bench.mechanism_life.upgrade().is_none());
+    helper.join().expect("no panic");
 }
 
 #[test]
