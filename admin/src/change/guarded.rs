@@ -279,4 +279,72 @@ mod tests {
         next.exports[0].path = "/more".to_owned();
         assert_eq!(check(&there, &next).len(), 1);
     }
+
+    #[test]
+    fn no_more_of_a_cluster_is_exported_than_the_file_names() {
+        let export = |store: &str| {
+            let text = format!("exports: [{{ path: /data, store: {{ kind: ceph, {store} }} }}]");
+            crate::config::parse(&text, "").unwrap().exports.remove(0)
+        };
+        let config = |exports: Vec<Export>| Config {
+            exports,
+            ..Config::default()
+        };
+        let known = "user: gateway, file_system: shared, root: /projects";
+        for (there, wanted, is_refused) in [
+            (known, known, false),
+            (
+                known,
+                "user: gateway, file_system: shared, root: /projects/one",
+                false,
+            ),
+            (
+                known,
+                "user: gateway, file_system: shared, root: /projectsone",
+                true,
+            ),
+            (known, "user: gateway, file_system: shared, root: /", true),
+            (
+                known,
+                "user: admin, file_system: shared, root: /projects",
+                true,
+            ),
+            (
+                known,
+                "user: gateway, file_system: other, root: /projects",
+                true,
+            ),
+            (known, "user: gateway, root: /projects", true),
+            (
+                "user: gateway, root: /, read_only: true",
+                "user: gateway, root: /",
+                true,
+            ),
+            (
+                "user: gateway, root: /, read_only: true",
+                "user: gateway, root: /, read_only: true",
+                false,
+            ),
+            (
+                "user: gateway, root: /",
+                "user: gateway, root: /, read_only: true",
+                false,
+            ),
+        ] {
+            let before = config(vec![export(there)]);
+            let next = config(vec![export(wanted)]);
+            let problems = check(&before, &next);
+            let paths: Vec<_> = problems.iter().map(|one| one.path.to_string()).collect();
+            let expected: &[&str] = if is_refused {
+                &["exports[0].store"]
+            } else {
+                &[]
+            };
+            assert_eq!(paths, expected, "{there}, then {wanted}");
+        }
+        assert_eq!(
+            check(&config(Vec::new()), &config(vec![export(known)])).len(),
+            1
+        );
+    }
 }

@@ -22,6 +22,10 @@ use crate::rpc::{CallScheduler, RequestSlot};
 /// Events taken from a provider at once.
 const EVENTS: usize = 256;
 
+/// Replies that are sent before further calls of a turn are served: clients can go on while the
+/// server does.
+const REPLIES: usize = 16;
+
 /// The responder of one reactor. Its owner calls [`poll`](Self::poll), [`run`](Self::run) and
 /// [`flush`](Self::flush) in turn. `F` is the future of a task that serves calls.
 pub struct Responder<S, F> {
@@ -91,6 +95,7 @@ impl<S: Serve, F: Future<Output = ()>> Responder<S, F> {
                 .fabric
                 .borrow_mut()
                 .poll(now, &mut events);
+            let mut unsent = 0;
             for event in events.drain(..) {
                 // Calls and completions are matched here: an event is expensive to move.
                 match event {
@@ -99,7 +104,15 @@ impl<S: Serve, F: Future<Output = ()>> Responder<S, F> {
                         buffer,
                         length,
                         ..
-                    } => self.received(index, queue_pair, buffer, length as usize, now),
+                    } => {
+                        let length = length as usize;
+                        unsent +=
+                            usize::from(self.received(index, queue_pair, buffer, length, now));
+                        if unsent == REPLIES {
+                            self.fabrics[index].fabric.borrow_mut().flush(now);
+                            unsent = 0;
+                        }
+                    }
                     Event::Completed {
                         queue_pair,
                         token,
@@ -150,6 +163,7 @@ impl<S: Serve, F: Future<Output = ()>> Responder<S, F> {
         closed
     }
 
+    /// Returns whether a call was answered at once.
     fn received(
         &mut self,
         fabric: usize,
@@ -157,9 +171,9 @@ impl<S: Serve, F: Future<Output = ()>> Responder<S, F> {
         receive: Buffer,
         length: usize,
         arrived: Instant,
-    ) {
+    ) -> bool {
         let Some(connection) = self.fabrics[fabric].connection(queue_pair) else {
-            return;
+            return false;
         };
         connection.received(&self.shared);
         if connection.capture.is_on() {
@@ -170,7 +184,7 @@ impl<S: Serve, F: Future<Output = ()>> Responder<S, F> {
         if let Some(xid) = connection.compat.done_of(&receive[..length]) {
             connection.repost(&self.shared, receive);
             connection.compat.done(&self.shared, connection, xid);
-            return;
+            return false;
         }
         let call = Arrived {
             connection: Rc::clone(connection),
@@ -181,10 +195,16 @@ impl<S: Serve, F: Future<Output = ()>> Responder<S, F> {
         };
         if self.refuses || call.connection.has_refused_calls() {
             self.refuse_call(call);
-        } else {
-            let shared = &self.shared;
-            self.calls.start(call, |call| serve_at_once(shared, call));
+            return false;
         }
+        let shared = &self.shared;
+        let mut is_answered = false;
+        self.calls.start(call, |call| {
+            let unanswered = serve_at_once(shared, call);
+            is_answered = unanswered.is_none();
+            unanswered
+        });
+        is_answered
     }
 
     /// Refuses a call. Its connection ends when all accepted ones are answered.

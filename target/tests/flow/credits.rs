@@ -6,10 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use millrace::rdma::Settings;
+use millrace_wire::nfs3::Procedure;
 use proptest::prelude::*;
 
 use crate::support::fetch::done;
-use crate::support::message::{parse, wishing, word};
+use crate::support::message::{asking, nfs, parse, wishing, word};
 use crate::support::raw::{Options, World};
 use crate::support::script::{CallScript, Script};
 use crate::support::trace::Trace;
@@ -279,4 +280,26 @@ proptest! {
         prop_assert_eq!(in_flight, 0);
         world.check_clean();
     }
+}
+
+/// A client with many calls goes on with the first replies while the server makes the rest.
+#[test]
+fn replies_of_a_long_turn_are_sent_in_parts() {
+    let mut world = World::new(Script::default(), Options::default());
+    world.connect();
+    world.exchange(0, &wishing(1, 32));
+    // Calls of odd numbers are answered at once; the others by tasks, whose Sends are all flushed
+    // at the end of the turn.
+    for (first, parts) in [(101, vec![16, 16]), (202, vec![32])] {
+        for number in 0..32 {
+            let call = nfs(first + 2 * number, Procedure::Getattr, &());
+            world.post(0, &asking(&call, 32));
+        }
+        world.notes.borrow_mut().flushed.clear();
+        world.turn();
+        assert_eq!(world.notes.borrow().flushed, parts);
+        world.settle();
+        assert_eq!(world.received(0).len(), 32);
+    }
+    world.check_clean();
 }

@@ -153,7 +153,12 @@ pub fn plain(rpc: &[u8]) -> Vec<u8> {
 
 /// A call that wishes for credits.
 pub fn wishing(xid: u32, wish: u32) -> Vec<u8> {
-    let mut message = plain(&rpc(xid, PROGRAM, &[]));
+    asking(&rpc(xid, PROGRAM, &[]), wish)
+}
+
+/// RDMA_MSG without chunks that wishes for credits.
+pub fn asking(rpc: &[u8], wish: u32) -> Vec<u8> {
+    let mut message = plain(rpc);
     message[8..12].copy_from_slice(&wish.to_be_bytes());
     message
 }

@@ -92,6 +92,9 @@ pub struct Notes {
     pub places: Vec<(usize, usize)>,
     /// Bounds of RDMA Reads.
     pub read_limits: Vec<u16>,
+    /// Chains posted since the last flush, and those of each flush.
+    pub unflushed: usize,
+    pub flushed: Vec<usize>,
 }
 
 impl Notes {
@@ -198,6 +201,7 @@ impl Wrapper for Recorder {
             });
         }
         self.inner_mut().post(queue_pair, chain)?;
+        self.notes.borrow_mut().unflushed += 1;
         for trace in traces {
             if let Trace::Send { bytes, .. } = &trace {
                 self.check_grant(queue_pair, bytes);
@@ -205,6 +209,15 @@ impl Wrapper for Recorder {
             self.note(trace);
         }
         Ok(())
+    }
+
+    fn flush(&mut self, now: Instant) -> usize {
+        let notes = &mut *self.notes.borrow_mut();
+        match std::mem::take(&mut notes.unflushed) {
+            0 => {}
+            chains => notes.flushed.push(chains),
+        }
+        self.inner.flush(now)
     }
 
     fn expose(
