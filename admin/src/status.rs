@@ -52,6 +52,9 @@ impl Version {
 /// The type of the problem that the server may not write its configuration file.
 pub const FILE_DENIED: &str = "urn:millrace:problem:file-denied";
 
+/// The type of the problem that a request takes away what is in use, and is not forced.
+pub const IN_USE: &str = "urn:millrace:problem:in-use";
+
 /// Whether the service accepts clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
@@ -616,6 +619,20 @@ pub struct Problem {
     /// The result of each reactor for a failed change; absent for other problems.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reactors: Vec<ReactorOutcome>,
+    /// What the request would take away while it is in use; absent for other problems.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub uses: Vec<ResourceUse>,
+}
+
+/// A resource in use.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ResourceUse {
+    /// The resource, such as `exports[/data]` or `connection 7`.
+    pub resource: String,
+    /// What it is used for.
+    pub message: String,
+    /// The addresses of some of its clients, at most 16.
+    pub clients: Vec<String>,
 }
 
 /// The error of one field of a request.

@@ -91,7 +91,8 @@ fn single_connections_are_shown_and_closed() {
     let path = "/api/v1/connections/7";
     let shown: ConnectionStatus = api.ask(Method::Get, path).value().unwrap();
     assert_eq!(shown, connection());
-    let closed: Evicted = api.ask(Method::Delete, path).value().unwrap();
+    let forced = format!("{path}?force=true");
+    let closed: Evicted = api.ask(Method::Delete, &forced).value().unwrap();
     assert_eq!(closed.connections, 1);
     for method in [Method::Get, Method::Delete] {
         let gone = problem(&api.ask(method, path), 404);
@@ -143,7 +144,8 @@ fn all_connections_of_a_client_are_closed_and_no_others() {
     let path = "/api/v1/clients/::ffff:192.0.2.1";
     let shown: ClientStatus = api.ask(Method::Get, path).value().unwrap();
     assert_eq!(shown.address, "192.0.2.1");
-    let closed: Evicted = api.ask(Method::Delete, path).value().unwrap();
+    let forced = format!("{path}?force=true");
+    let closed: Evicted = api.ask(Method::Delete, &forced).value().unwrap();
     assert_eq!(closed.connections, 2);
     let left: Connections = api.ask(Method::Get, "/api/v1/connections").value().unwrap();
     assert_eq!(left.connections, [peer(3, "192.0.2.10:800")]);

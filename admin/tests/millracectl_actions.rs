@@ -67,27 +67,6 @@ fn exports_come_and_go() {
 }
 
 #[test]
-fn an_export_that_clients_use_goes_only_by_force() {
-    let bench = Bench::new();
-    let add = ["exports", "add", "/scratch", "--memory", "1MiB", "--client"];
-    bench.says(&[&add[..], &["192.0.2.0/24"]].concat());
-    let remove = ["exports", "remove", "/scratch"];
-    let (_, complaint) = bench.ends(1, &remove);
-    has(
-        &complaint,
-        &["99 requests", "1 of the clients", "192.0.2.1", "--force"],
-    );
-    assert_eq!(bench.service.config().exports.len(), 1);
-    bench.says(&[&remove[..], &["--dry-run"]].concat());
-    assert_eq!(bench.service.config().exports.len(), 1);
-    bench.says(&[&remove[..], &["--force"]].concat());
-    assert!(bench.service.config().exports.is_empty());
-    // The client that is connected is none of those that this one lets in.
-    bench.says(&[&add[..], &["198.51.100.0/24"]].concat());
-    bench.says(&remove);
-}
-
-#[test]
 fn connections_are_shown_and_evicted() {
     let bench = Bench::new();
     let text = bench.says(&["connections", "show", "7"]);
@@ -96,7 +75,7 @@ fn connections_are_shown_and_evicted() {
         &["peer", "192.0.2.1:800", "half within 16us, 90% 32us"],
     );
     assert_eq!(
-        bench.says(&["connections", "evict", "7"]),
+        bench.says(&["connections", "evict", "7", "--force"]),
         "connection 7 is closed\n"
     );
     let (_, complaint) = bench.ends(1, &["connections", "evict", "7"]);
@@ -329,7 +308,7 @@ fn clients_are_shown_limited_and_evicted() {
         &["generation 3"],
     );
     assert!(bench.service.config().limits.is_empty());
-    let text = bench.says(&["clients", "evict", "192.0.2.1"]);
+    let text = bench.says(&["clients", "evict", "192.0.2.1", "--force"]);
     assert_eq!(text, "closed 1 connection of 192.0.2.1\n");
     let (_, complaint) = bench.ends(1, &["clients", "evict", "192.0.2.1"]);
     has(&complaint, &["404"]);
@@ -339,7 +318,7 @@ fn clients_are_shown_limited_and_evicted() {
 fn clients_are_banned_for_a_time() {
     let bench = Bench::new();
     has(&bench.says(&["clients", "bans"]), &["no address is banned"]);
-    let ban = ["clients", "ban", "192.0.2.1", "--for", "2h"];
+    let ban = ["clients", "ban", "192.0.2.1", "--for", "2h", "--force"];
     let text = bench.says(&ban);
     assert_eq!(text, "banned 192.0.2.1 for 7200s; closed 1 connection\n");
     assert!(bench.service.connections.lock().unwrap().is_empty());

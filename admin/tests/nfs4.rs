@@ -78,7 +78,8 @@ fn a_client_is_shown_and_ended_once() {
     let bench = Bench::new();
     let path = format!("/api/v1/nfs4/clients/{FIRST}");
     assert_eq!(value::<Nfs4Client>(&bench, &path), client(FIRST));
-    assert_eq!(ask(&bench, Method::Delete, &path), (204, String::new()));
+    let forced = format!("{path}?force=true");
+    assert_eq!(ask(&bench, Method::Delete, &forced), (204, String::new()));
     for method in [Method::Get, Method::Delete] {
         let (status, body) = ask(&bench, method, &path);
         assert_eq!(status, 404);
@@ -117,7 +118,7 @@ fn orders_are_in_the_audit_file() {
     config.admin.audit_file = Some(file.clone());
     bench.write("millraced.yaml", &to_yaml(&config));
     bench.says(&["config", "reload"]);
-    bench.says(&["nfs4", "end", FIRST]);
+    bench.says(&["nfs4", "end", FIRST, "--force"]);
     bench.says(&["nfs4", "revoke", OPEN]);
     bench.ends(1, &["nfs4", "revoke", OPEN]);
     bench.says(&["nfs4", "end-grace"]);
@@ -170,7 +171,7 @@ fn the_command_line_shows_who_has_what() {
 fn the_command_line_ends_and_revokes() {
     let bench = Bench::new();
     let gone = format!("client {FIRST} is gone\n");
-    assert_eq!(bench.says(&["nfs4", "end", FIRST]), gone);
+    assert_eq!(bench.says(&["nfs4", "end", FIRST, "--force"]), gone);
     let (_, complaint) = bench.ends(1, &["nfs4", "end", FIRST]);
     has(&complaint, &["404", FIRST]);
     let revoked = format!("{OPEN} is revoked\n");

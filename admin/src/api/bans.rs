@@ -13,8 +13,10 @@ use super::auth::{Authorized, found};
 use super::body::{Body, invalid};
 use super::clients::evict_all;
 use super::context::AdminState;
+use super::ending::{Force, unused};
 use super::named::Named;
 use super::problem::problem;
+use crate::change::in_use;
 use crate::config::AddressText;
 use crate::status::{BanOrder, Bans, Evicted, FieldProblem};
 
@@ -34,22 +36,27 @@ pub async fn list(State(state): State<AdminState>) -> Result<Json<Bans>, Respons
 /// Bans a client for a time.
 ///
 /// Its connections are closed, and new ones of its address are refused until then. The client need
-/// not be connected. A ban replaces an earlier one, and ends when the server does.
+/// not be connected. A ban replaces an earlier one, and ends when the server does. A client whose
+/// connections are in use is banned by force only.
 #[utoipa::path(
     put, path = "/api/v1/clients/{address}/ban", tag = "clients", operation_id = "ban_client",
-    params(("address" = inline(AddressText), Path, description = "The client's address.")),
+    params(
+        ("address" = inline(AddressText), Path, description = "The client's address."),
+        ("force" = Option<bool>, Query, description = "Also if its connections are in use."),
+    ),
     request_body(content = BanOrder, example = json!({"seconds": 600})),
     responses(
         (status = 200, description = "It is banned.", body = Evicted),
         (status = 400),
         (status = 404),
-        (status = 409, description = "Too many addresses are banned."),
+        (status = 409, description = "Its connections are in use, or too many addresses are banned."),
     ),
 )]
 pub async fn ban(
     State(state): State<AdminState>,
     who: Authorized,
     Named(address): Named<IpAddr>,
+    force: Force,
     Body(order): Body<BanOrder>,
 ) -> Result<Json<Evicted>, Response> {
     if order.seconds == 0 || order.seconds > SECONDS_MAX {
@@ -58,6 +65,10 @@ pub async fn ban(
             message: format!("has to be from 1 to {SECONDS_MAX}"),
         }]));
     }
+    unused(&state, force, move |control| {
+        in_use::of_client(control, address)
+    })
+    .await?;
     let what = format!("ban {address} for {} s", order.seconds);
     let banned = who.act(
         &state,

@@ -12,7 +12,7 @@ use tokio::{task, time};
 
 use super::auth::Authorized;
 use super::context::AdminState;
-use super::problem::{problem, problem_with, typed_problem};
+use super::problem::{in_use, problem, problem_with, typed_problem};
 use crate::change::{ChangeError, ChangeReport, ChangeRequest, Edit, Tag};
 use crate::status::FILE_DENIED;
 
@@ -24,6 +24,8 @@ pub struct ChangeOptions {
     pub dry_run: bool,
     /// Write the file, too.
     pub persist: bool,
+    /// Take away what is in use, too.
+    pub force: bool,
 }
 
 impl ChangeOptions {
@@ -34,13 +36,18 @@ impl ChangeOptions {
         expected: Option<Vec<Tag>>,
         Authorized(author): Authorized,
     ) -> ChangeRequest {
-        let Self { dry_run, persist } = self;
+        let Self {
+            dry_run,
+            persist,
+            force,
+        } = self;
         ChangeRequest {
             edit,
             expected,
             author,
             dry_run,
             persist,
+            force,
         }
     }
 }
@@ -52,7 +59,7 @@ impl FromRequestParts<AdminState> for ChangeOptions {
         Query::try_from_uri(&parts.uri)
             .map(|Query(options)| options)
             .map_err(|_| {
-                let detail = "the query may have dry_run=true or false and persist=true or false";
+                let detail = "the query may have dry_run, persist and force, each true or false";
                 problem(StatusCode::BAD_REQUEST, detail)
             })
     }
@@ -122,6 +129,7 @@ fn refused(error: ChangeError) -> Response {
         ChangeError::Invalid(errors) => {
             problem_with(StatusCode::UNPROCESSABLE_ENTITY, detail, errors, Vec::new())
         }
+        ChangeError::InUse(uses) => in_use(detail, uses),
         ChangeError::NoGeneration(_) => problem(StatusCode::NOT_FOUND, detail),
         ChangeError::NoFile | ChangeError::FileChanged(_) => problem(StatusCode::CONFLICT, detail),
         ChangeError::FileDenied { .. } => {

@@ -27,6 +27,7 @@ use crate::status::{FieldProblem, RateLimits};
         ("address" = inline(AddressText), Path, description = "The client's address."),
         ("dry_run" = Option<bool>, Query, description = "Only check and compare."),
         ("persist" = Option<bool>, Query, description = "Write the configuration file, too."),
+        ("force" = Option<bool>, Query, description = "Take away what is in use, too."),
         (
             "If-Match" = inline(Option<TagsText>), Header,
             description = "Tags, one of which must be the current one, or `*`.",
@@ -70,6 +71,7 @@ pub async fn put(
         ("address" = inline(AddressText), Path, description = "The client's address."),
         ("dry_run" = Option<bool>, Query, description = "Only check and compare."),
         ("persist" = Option<bool>, Query, description = "Write the configuration file, too."),
+        ("force" = Option<bool>, Query, description = "Take away what is in use, too."),
         (
             "If-Match" = inline(Option<TagsText>), Header,
             description = "Tags, one of which must be the current one, or `*`.",

@@ -10,8 +10,10 @@ use axum::response::Response;
 use super::ask::try_ask;
 use super::auth::{Authorized, found};
 use super::context::AdminState;
+use super::ending::{Force, unused};
 use super::named::Named;
 use super::problem::problem;
+use crate::change::in_use;
 use crate::config::AddressText;
 use crate::control::{Control, ControlError};
 use crate::status::{ClientStatus, Clients, Evicted};
@@ -44,12 +46,17 @@ pub async fn show(
 
 /// Closes all connections of a client.
 ///
-/// The client may connect again at once; see `/api/v1/clients/{address}/ban`.
+/// The client may connect again at once; see `/api/v1/clients/{address}/ban`. Connections in use are
+/// closed by force only.
 #[utoipa::path(
     delete, path = "/api/v1/clients/{address}", tag = "clients", operation_id = "evict_client",
-    params(("address" = inline(AddressText), Path, description = "The client's address.")),
+    params(
+        ("address" = inline(AddressText), Path, description = "The client's address."),
+        ("force" = Option<bool>, Query, description = "Also if they are in use."),
+    ),
     responses(
         (status = 200, description = "They are closed.", body = Evicted),
+        (status = 400),
         (status = 404),
         (status = 409),
     ),
@@ -58,7 +65,12 @@ pub async fn evict(
     State(state): State<AdminState>,
     who: Authorized,
     Named(address): Named<IpAddr>,
+    force: Force,
 ) -> Result<Json<Evicted>, Response> {
+    unused(&state, force, move |control| {
+        in_use::of_client(control, address)
+    })
+    .await?;
     let what = format!("close the connections of {address}");
     let evicted = who.act(&state, what, found, move |control| {
         evict_all(control, address)

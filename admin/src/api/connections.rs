@@ -8,8 +8,10 @@ use axum::response::Response;
 use super::ask::try_ask;
 use super::auth::{Authorized, found};
 use super::context::AdminState;
+use super::ending::{Force, unused};
 use super::named::Named;
 use super::problem::problem;
+use crate::change::in_use;
 use crate::control::Control;
 use crate::status::{ConnectionStatus, Connections, Evicted};
 
@@ -43,12 +45,16 @@ pub async fn show(
 
 /// Closes a connection.
 ///
-/// The client may connect again at once.
+/// The client may connect again at once. A connection in use is closed by force only.
 #[utoipa::path(
     delete, path = "/api/v1/connections/{id}", tag = "clients", operation_id = "evict_connection",
-    params(("id" = u64, Path, description = "The connection's identifier.", example = 7)),
+    params(
+        ("id" = u64, Path, description = "The connection's identifier.", example = 7),
+        ("force" = Option<bool>, Query, description = "Also if it is in use."),
+    ),
     responses(
         (status = 200, description = "It is closed.", body = Evicted),
+        (status = 400),
         (status = 404),
         (status = 409),
     ),
@@ -57,7 +63,12 @@ pub async fn evict(
     State(state): State<AdminState>,
     who: Authorized,
     Named(id): Named<u64>,
+    force: Force,
 ) -> Result<Json<Evicted>, Response> {
+    unused(&state, force, move |control| {
+        in_use::of_connection(control, id)
+    })
+    .await?;
     let what = format!("close connection {id}");
     let evicted = who.act(&state, what, found, move |control| {
         Ok(control.evict(id)?.then_some(()))

@@ -17,7 +17,7 @@ use utoipa::openapi::{
 };
 use utoipa::{PartialSchema, ToSchema};
 
-use crate::status::{FieldProblem, Problem, ReactorOutcome, Version};
+use crate::status::{FieldProblem, Problem, ReactorOutcome, ResourceUse, Version};
 
 const PROBLEM: &str = "application/problem+json";
 const TOKEN: &str = "token";
@@ -145,6 +145,7 @@ pub fn frame() -> OpenApi {
         (Problem::name(), Problem::schema()),
         (FieldProblem::name(), FieldProblem::schema()),
         (ReactorOutcome::name(), ReactorOutcome::schema()),
+        (ResourceUse::name(), ResourceUse::schema()),
     ] {
         components.schemas.insert(name.into_owned(), schema);
     }

@@ -34,6 +34,7 @@ pub async fn show(State(state): State<AdminState>) -> Result<Response, Response>
     params(
         ("dry_run" = Option<bool>, Query, description = "Only check and compare."),
         ("persist" = Option<bool>, Query, description = "Write the configuration file, too."),
+        ("force" = Option<bool>, Query, description = "Take away what is in use, too."),
         (
             "If-Match" = inline(Option<TagsText>), Header,
             description = "Tags, one of which must be the current one, or `*`.",

@@ -35,6 +35,7 @@ mod context;
 mod document;
 mod drain;
 mod editing;
+mod ending;
 mod gate;
 mod gss;
 mod health;

@@ -12,8 +12,10 @@ use serde::de::DeserializeOwned;
 use super::ask::try_ask;
 use super::auth::{Authorized, found};
 use super::context::AdminState;
+use super::ending::{Force, unused};
 use super::named::{ClientIdName, Name, Named, StateidName};
 use super::problem::problem;
+use crate::change::in_use;
 use crate::config::{ClientIdText, StateidText};
 use crate::control::{Control, ControlError, Nfs4Control};
 use crate::status::{
@@ -153,17 +155,31 @@ pub async fn show_client(
 ///
 /// Its sessions, opens, locks and delegations are gone at once, and others may have what they
 /// blocked. A client that still lives begins anew and opens its files again; its locks are lost, and
-/// its programs get errors where they had locks.
+/// its programs get errors where they had locks. One with open files, locks or delegations is ended
+/// by force only.
 #[utoipa::path(
     delete, path = "/api/v1/nfs4/clients/{id}", tag = "nfs4", operation_id = "end_nfs4_client",
-    params(("id" = inline(ClientIdText), Path, description = "The client ID.")),
-    responses((status = 204, description = "It is gone."), (status = 404), (status = 409)),
+    params(
+        ("id" = inline(ClientIdText), Path, description = "The client ID."),
+        ("force" = Option<bool>, Query, description = "Also if it has open files, locks or delegations."),
+    ),
+    responses(
+        (status = 204, description = "It is gone."),
+        (status = 400),
+        (status = 404),
+        (status = 409),
+    ),
 )]
 pub async fn end_client(
     State(state): State<AdminState>,
     who: Authorized,
     Named(ClientIdName(id)): Named<ClientIdName>,
+    force: Force,
 ) -> Result<StatusCode, Response> {
+    unused(&state, force, move |control| {
+        in_use::of_nfs4_client(control, id)
+    })
+    .await?;
     let what = format!("end NFS version 4 client {id:016x}");
     let ended = who.act(&state, what, found, move |control| {
         let ended = served(control, |nfs4| nfs4.end_client(id))?;

@@ -10,6 +10,7 @@ use super::counts::{Counts, Outcome};
 use super::edit::{edited, fields, summary};
 use super::guarded;
 use super::history::History;
+use super::in_use;
 use super::persist::{Disk, HostDisk, Staged, rewritten};
 use super::{
     Author, ChangeError, ChangeReport, ChangeRequest, Current, Edit, Generation, HistoryEntry, Tag,
@@ -17,7 +18,7 @@ use super::{
 use crate::api::Certificates;
 use crate::config::{self, Config, KeyChange, Source, diff, diff_while, edit_text, live_part};
 use crate::control::Control;
-use crate::status::FieldProblem;
+use crate::status::{FieldProblem, ResourceUse};
 use crate::token;
 
 /// Keeps the configuration, its history and its file.
@@ -126,7 +127,10 @@ impl ConfigStore {
     pub fn change(&self, request: ChangeRequest) -> Result<ChangeReport, ChangeError> {
         let _one_at_a_time = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let author = request.author.clone();
-        let summary = summary(&request.edit);
+        let mut summary = summary(&request.edit);
+        if request.force {
+            summary.push_str(" by force");
+        }
         let (dry_run, reload) = (request.dry_run, matches!(request.edit, Edit::Reload));
         // The change itself may change the destination of audit records.
         let (before, config) = self.latest();
@@ -203,8 +207,16 @@ impl ConfigStore {
                 .collect(),
             reactors: Vec::new(),
         };
+        let uses = in_use::taken(&*self.control, &config, &next);
         if request.dry_run {
+            let used = |one: &ResourceUse| {
+                format!("needs force: {} is in use: {}", one.resource, one.message)
+            };
+            report.notes.extend(uses.iter().map(used));
             return Ok(report);
+        }
+        if !uses.is_empty() && !request.force {
+            return Err(ChangeError::InUse(uses));
         }
         // All steps that can fail for lack of space or permission come before it is in force.
         let mut written = None;

@@ -19,6 +19,8 @@ pub enum Outcome {
     Stale,
     /// The configuration is invalid.
     Invalid,
+    /// It takes away what is in use.
+    InUse,
     /// The service failed to apply it.
     NotApplied,
     /// The file could not be written.
@@ -26,12 +28,13 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 8] = [
         Self::Applied,
         Self::Unchanged,
         Self::Tried,
         Self::Stale,
         Self::Invalid,
+        Self::InUse,
         Self::NotApplied,
         Self::NotWritten,
     ];
@@ -43,6 +46,7 @@ impl Outcome {
             ChangeError::Invalid(_) | ChangeError::NoGeneration(_) | ChangeError::NoFile => {
                 Self::Invalid
             }
+            ChangeError::InUse(_) => Self::InUse,
             ChangeError::Persist { .. }
             | ChangeError::FileChanged(_)
             | ChangeError::FileDenied { .. } => Self::NotWritten,
@@ -58,6 +62,7 @@ impl Outcome {
             Self::Tried => "tried",
             Self::Stale => "stale",
             Self::Invalid => "invalid",
+            Self::InUse => "in_use",
             Self::NotApplied => "not_applied",
             Self::NotWritten => "not_written",
         }

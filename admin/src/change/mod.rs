@@ -4,7 +4,7 @@
 //! [`ConfigStore::change`]. It checks the whole configuration, compares it with the one in force,
 //! lets the service apply the changes that need no restart ([`crate::control::Control::apply`]),
 //! and adds it to the history as the next generation. A change that fails at any step has no
-//! effect.
+//! effect. One that takes away what clients use ([`in_use`]) is refused without `force`.
 
 mod audit;
 mod config_store;
@@ -12,6 +12,7 @@ mod counts;
 mod edit;
 mod guarded;
 mod history;
+pub(crate) mod in_use;
 mod persist;
 mod types;
 

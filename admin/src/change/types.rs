@@ -9,7 +9,7 @@ use utoipa::ToSchema;
 
 use crate::config::{Config, KeyChange};
 use crate::control::ApplyError;
-use crate::status::{FieldProblem, ReactorOutcome};
+use crate::status::{FieldProblem, ReactorOutcome, ResourceUse};
 
 /// The number of a configuration in one run of the service. The first is 1.
 pub type Generation = u64;
@@ -91,6 +91,8 @@ pub struct ChangeRequest {
     pub dry_run: bool,
     /// Write the file, too.
     pub persist: bool,
+    /// Take away what is in use, too.
+    pub force: bool,
 }
 
 /// The configuration and its tag.
@@ -167,6 +169,12 @@ pub enum ChangeError {
     /// The configuration is invalid; with the errors.
     #[error("{} of its values are not possible", .0.len())]
     Invalid(Vec<FieldProblem>),
+    /// It takes away what is in use, and is not forced; with the uses.
+    #[error(
+        "it takes away what is in use, so nothing was changed; to make it all the same, force it \
+         (`--force` of millracectl, `?force=true`)"
+    )]
+    InUse(Vec<ResourceUse>),
     /// There is no such generation in the history.
     #[error("generation {0} is not in the history")]
     NoGeneration(Generation),

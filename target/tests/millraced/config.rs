@@ -7,6 +7,7 @@ use std::process::Command;
 use rustix::process::Signal;
 
 use crate::millraced::{Server, ask};
+use crate::tcp_client::{block_on, create, mount, write};
 
 const TOKEN: &str = "a-token-that-no-log-may-show";
 
@@ -217,4 +218,61 @@ fn a_listener_on_devices_that_are_not_there_is_refused_by_request_and_by_hang_up
     let line = line.unwrap_or_else(|| panic!("{place} in {}", server.read()));
     assert!(line.contains("fabric[1].provider"), "{line}");
     assert_eq!(server.metric("millrace_config_generation"), "1");
+}
+
+#[test]
+fn a_hang_up_removes_an_export_in_memory_only_without_files_and_clients() {
+    let mut server = Configured::start();
+    let (_, listeners) = server.ask("GET", "/api/v1/listeners", "", "");
+    let (_, rpc) = listeners
+        .split_once(r#""provider":"tcp","address":""#)
+        .unwrap();
+    let rpc = rpc.split('"').next().unwrap().parse().unwrap();
+    block_on(async {
+        let mut client = mount(rpc, "/scratch").await.unwrap();
+        let root = client.root_nfs_fh3();
+        let file = create(&mut client, &root, "file").await;
+        write(&mut client, &file, 0, b"content").await;
+    });
+    let scratch = "exports: [{ path: /scratch, store: { kind: memory, size: 1MiB } }]";
+    let other = "exports: [{ path: /other, store: { kind: memory, size: 1MiB } }]";
+    server.edit(scratch, other);
+    server.hang_up();
+    let outcome = server.until("the configuration was ");
+    assert!(outcome.contains("not reloaded"), "{outcome}");
+    for words in [
+        "are in memory and would be lost",
+        "exports[/scratch]",
+        "millracectl config reload --force",
+    ] {
+        assert!(
+            server.read().contains(words),
+            "{words} in {}",
+            server.read()
+        );
+    }
+    let (_, exports) = server.ask("GET", "/api/v1/exports", "", "");
+    assert!(
+        exports.contains("/scratch") && !exports.contains("/other"),
+        "{exports}"
+    );
+    assert_eq!(server.metric("millrace_config_generation"), "1");
+
+    let headers = format!("authorization: Bearer {TOKEN}\r\n");
+    let reload = "/api/v1/config/reload?force=true";
+    let (status, report) = server.ask("POST", reload, &headers, "");
+    assert_eq!(status, 200, "{report}");
+    let (_, exports) = server.ask("GET", "/api/v1/exports", "", "");
+    assert!(
+        !exports.contains("/scratch") && exports.contains("/other"),
+        "{exports}"
+    );
+
+    // One without files and clients needs no force.
+    server.edit(other, "exports: []");
+    server.hang_up();
+    let outcome = server.until("the configuration was ");
+    assert!(outcome.contains("was reloaded"), "{outcome}");
+    let (_, exports) = server.ask("GET", "/api/v1/exports", "", "");
+    assert!(!exports.contains("/other"), "{exports}");
 }

@@ -29,6 +29,7 @@ const MERGE_PATCH: &str = "application/merge-patch+json";
     params(
         ("dry_run" = Option<bool>, Query, description = "Only check and compare."),
         ("persist" = Option<bool>, Query, description = "Write the configuration file, too."),
+        ("force" = Option<bool>, Query, description = "Take away what is in use, too."),
         ("If-Match" = inline(TagsText), Header, description = "Tags, one of which must be the \
             current one, or `*`."),
     ),
@@ -73,6 +74,7 @@ pub async fn put(
     params(
         ("dry_run" = Option<bool>, Query, description = "Only check and compare."),
         ("persist" = Option<bool>, Query, description = "Write the configuration file, too."),
+        ("force" = Option<bool>, Query, description = "Take away what is in use, too."),
         ("If-Match" = inline(TagsText), Header, description = "Tags, one of which must be the \
             current one, or `*`."),
     ),
@@ -115,6 +117,7 @@ pub async fn patch(
         ("generation" = u64, Path, description = "A generation of the history."),
         ("dry_run" = Option<bool>, Query, description = "Only check and compare."),
         ("persist" = Option<bool>, Query, description = "Write the configuration file, too."),
+        ("force" = Option<bool>, Query, description = "Take away what is in use, too."),
         ("If-Match" = inline(TagsText), Header, description = "Tags, one of which must be the \
             current one, or `*`."),
     ),
@@ -149,6 +152,7 @@ pub async fn rollback(
     post, path = "/api/v1/config/reload", tag = "configuration", operation_id = "reload_config",
     params(
         ("dry_run" = Option<bool>, Query, description = "Only check and compare."),
+        ("force" = Option<bool>, Query, description = "Take away what is in use, too."),
         ("If-Match" = inline(Option<TagsText>), Header, description = "Tags, one of which must be \
             the current one, or `*`."),
     ),

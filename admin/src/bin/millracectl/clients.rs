@@ -68,6 +68,9 @@ pub enum ClientsCommand {
     Evict {
         /// Its address.
         address: IpAddr,
+        /// Also if it is in use, without asking.
+        #[arg(long)]
+        force: bool,
     },
     /// Close all connections of a client, and refuse new ones for a time.
     #[command(after_help = BAN_HELP)]
@@ -77,6 +80,9 @@ pub enum ClientsCommand {
         /// How long: with s, m or h.
         #[arg(long = "for", value_name = "DURATION", value_parser = duration, default_value = "10m")]
         time: Duration,
+        /// Also if it is in use, without asking.
+        #[arg(long)]
+        force: bool,
     },
     /// Lift the ban of a client.
     Unban {
@@ -113,20 +119,25 @@ pub fn run(context: &Context<'_>, command: Option<&ClientsCommand>) -> Result<Ex
             let path = format!("{}/limits", at(address));
             context.change(Order::new(Method::Delete, path), *options)
         }
-        ClientsCommand::Evict { address } => {
-            let answer = context.ask(&Order::new(Method::Delete, at(address)))?;
+        ClientsCommand::Evict { address, force } => {
+            let order = Order::new(Method::Delete, at(address));
+            let answer = context.ask_or_force(&order, &mut { *force })?;
             context.print_answer(&answer, |evicted: Evicted| {
                 let closed = count(evicted.connections, "connection");
                 format!("closed {closed} of {address}\n")
             })
         }
-        ClientsCommand::Ban { address, time } => {
+        ClientsCommand::Ban {
+            address,
+            time,
+            force,
+        } => {
             let seconds = time.as_secs_f64().ceil() as u64;
             let order = Order::new(Method::Put, format!("{}/ban", at(address))).with_body(
                 "application/json",
                 serde_json::to_vec(&BanOrder { seconds })?,
             );
-            let answer = context.ask(&order)?;
+            let answer = context.ask_or_force(&order, &mut { *force })?;
             context.print_answer(&answer, |evicted: Evicted| {
                 let closed = count(evicted.connections, "connection");
                 let time = format_duration(Duration::from_secs(seconds));

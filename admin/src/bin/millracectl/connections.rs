@@ -52,6 +52,9 @@ pub enum ConnectionsCommand {
     Evict {
         /// The number in `connections list`.
         id: u64,
+        /// Also if it is in use, without asking.
+        #[arg(long)]
+        force: bool,
     },
     /// Write the messages of a connection to a file, from now on.
     #[command(after_help = CAPTURE_HELP)]
@@ -90,8 +93,9 @@ pub fn run(
             .show(&format!("{PATH}/{id}"), |one: ConnectionStatus| {
                 views::connection(&one)
             }),
-        ConnectionsCommand::Evict { id } => {
-            let answer = context.ask(&Order::new(Method::Delete, format!("{PATH}/{id}")))?;
+        ConnectionsCommand::Evict { id, force } => {
+            let order = Order::new(Method::Delete, format!("{PATH}/{id}"));
+            let answer = context.ask_or_force(&order, &mut { *force })?;
             context.print_answer(&answer, |_: Evicted| format!("connection {id} is closed\n"))
         }
         ConnectionsCommand::Capture(capture) => copy(context, capture),

@@ -1,13 +1,13 @@
 //! The environment of every command: the server, and the form of the output.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, BufRead, IsTerminal, Write};
 use std::process::ExitCode;
 
 use clap::Args;
 use millrace_admin::change::{self, ChangeReport};
 use millrace_admin::client::{Answer, Client, Method, Order};
 use millrace_admin::config;
-use millrace_admin::status::{FILE_DENIED, Problem};
+use millrace_admin::status::{FILE_DENIED, IN_USE, Problem};
 use rustix::fs::Access;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -37,6 +37,9 @@ pub struct CommandChangeOptions {
     /// Write the change to the server's configuration file, too, so that it survives a restart.
     #[arg(long)]
     pub persist: bool,
+    /// Make the change even if it takes away what is in use, without asking.
+    #[arg(long)]
+    pub force: bool,
 }
 
 impl<'a> Context<'a> {
@@ -130,7 +133,9 @@ impl<'a> Context<'a> {
     /// Makes a change. If it is to be persisted and the server may not write its file, the file is
     /// written here, if this user may.
     pub fn make(&self, order: Order, options: CommandChangeOptions) -> Result<Answer, Failure> {
-        let refused = match self.ask(&with_options(order.clone(), options)) {
+        let mut force = options.force;
+        let asked = self.ask_or_force(&with_options(order.clone(), options), &mut force);
+        let refused = match asked {
             Err(Failure::Refused(answer)) if self.may_keep(&answer) => answer,
             done => return done,
         };
@@ -142,7 +147,7 @@ impl<'a> Context<'a> {
             persist: false,
             ..options
         };
-        let mut answer = self.ask(&with_options(order, alone))?;
+        let mut answer = self.ask_or_force(&with_options(order, alone), &mut force)?;
         let mut report: Value = answer.value()?;
         let (text, _) = self.config("yaml")?;
         let file = &self.options.config_file;
@@ -162,6 +167,27 @@ impl<'a> Context<'a> {
         report["persisted"] = Value::Bool(true);
         answer.body = report.to_string();
         Ok(answer)
+    }
+
+    /// Sends an order that may take away what is in use. If the server refuses it for that, a user
+    /// at a terminal is asked, and `force` is set if the answer is yes.
+    pub fn ask_or_force(&self, order: &Order, force: &mut bool) -> Result<Answer, Failure> {
+        if !*force {
+            let refused = match self.ask(order) {
+                Err(Failure::Refused(answer)) if is_in_use(&answer) => answer,
+                done => return done,
+            };
+            let refused = Failure::Refused(refused);
+            if !(io::stdin().is_terminal() && io::stderr().is_terminal()) {
+                return Err(refused);
+            }
+            eprintln!("{refused}");
+            if choice("take it away all the same? [y]es, [n]o: ", "yn")? != 'y' {
+                return Err(Failure::no("nothing was changed"));
+            }
+            *force = true;
+        }
+        self.ask(&order.clone().with_query("force", "true"))
     }
 
     /// Whether the server refuses because it may not write the file that this user may write. Over
@@ -185,7 +211,31 @@ impl<'a> Context<'a> {
     }
 }
 
-/// An order with the parameters of the options.
+fn is_in_use(answer: &Answer) -> bool {
+    answer
+        .problem()
+        .is_some_and(|problem| problem.kind == IN_USE)
+}
+
+/// Asks until one of the letters is entered; the last one at the end of the input.
+pub fn choice(question: &str, letters: &str) -> Result<char, Failure> {
+    let last = letters.chars().last().unwrap_or('n');
+    let mut lines = io::stdin().lock();
+    loop {
+        eprint!("{question}");
+        let mut line = String::new();
+        if lines.read_line(&mut line)? == 0 {
+            eprintln!();
+            return Ok(last);
+        }
+        let letter = line.trim().to_lowercase().chars().next();
+        if let Some(letter) = letter.filter(|letter| letters.contains(*letter)) {
+            return Ok(letter);
+        }
+    }
+}
+
+/// An order with the parameters of the options but `force`.
 pub fn with_options(mut order: Order, options: CommandChangeOptions) -> Order {
     for (name, set) in [("dry_run", options.dry_run), ("persist", options.persist)] {
         if set {

@@ -1,12 +1,11 @@
 //! `exports`: show and change the exports.
 
-use std::net::IpAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use millrace_admin::config::{Bandwidth, ByteSize, Network, Store};
-use millrace_admin::status::{ClientStatus, Clients, Exports};
+use millrace_admin::status::Exports;
 use serde_json::{Map, Value, json};
 
 use super::config::edited;
@@ -32,13 +31,11 @@ pub enum ExportsCommand {
     /// Add an export.
     #[command(after_help = ADD_HELP)]
     Add(Box<Add>),
-    /// Remove an export. The content of a memory store is lost, and clients that use it get errors.
+    /// Remove an export. The content of a memory store is lost, and clients that use it get errors:
+    /// one that is in use is removed with --force only.
     Remove {
         /// The name that clients mount.
         path: String,
-        /// Remove it even if connected clients may be using it.
-        #[arg(long)]
-        force: bool,
         #[command(flatten)]
         options: CommandChangeOptions,
     },
@@ -121,63 +118,13 @@ pub fn run(context: &Context<'_>, command: Option<&ExportsCommand>) -> Result<Ex
             list.push(entry(add));
             Ok(())
         }),
-        ExportsCommand::Remove {
-            path,
-            force,
-            options,
-        } => {
-            if !force && !options.dry_run {
-                unused(context, path)?;
-            }
-            edited(context, *options, |config| {
-                let list = exports(config)?;
-                let at = position(list, path).ok_or_else(|| format!("{path} is not exported"))?;
-                list.remove(at);
-                Ok(())
-            })
-        }
+        ExportsCommand::Remove { path, options } => edited(context, *options, |config| {
+            let list = exports(config)?;
+            let at = position(list, path).ok_or_else(|| format!("{path} is not exported"))?;
+            list.remove(at);
+            Ok(())
+        }),
     }
-}
-
-/// Refuses if clients may be using an export: if clients that it admits are connected, and it has
-/// answered requests since the server's start.
-fn unused(context: &Context<'_>, path: &str) -> Result<(), Failure> {
-    let list: Exports = context.value("/api/v1/exports")?;
-    let Some(export) = list.exports.iter().find(|export| export.path == path) else {
-        return Ok(());
-    };
-    if export.requests == 0 {
-        return Ok(());
-    }
-    let networks: Vec<Network> = export
-        .clients
-        .iter()
-        .filter_map(|one| one.parse().ok())
-        .collect();
-    let clients: Clients = context.value("/api/v1/clients")?;
-    let admitted = |client: &&ClientStatus| {
-        let address: Option<IpAddr> = client.address.parse().ok();
-        client.connections > 0
-            && address.is_none_or(|address| networks.iter().any(|one| one.contains(address)))
-    };
-    let users: Vec<&str> = clients
-        .clients
-        .iter()
-        .filter(admitted)
-        .map(|one| &*one.address)
-        .collect();
-    if users.is_empty() {
-        return Ok(());
-    }
-    let (count, most) = (users.len(), 5);
-    let shown = users[..count.min(most)].join(", ");
-    let more = if count > most { ", ..." } else { "" };
-    let requests = export.requests;
-    Err(Failure::no(format!(
-        "{path} is in use: it has answered {requests} requests, and {count} of the clients that it \
-         lets in are connected ({shown}{more}). They would get errors from then on; --force removes \
-         it all the same"
-    )))
 }
 
 fn exports(config: &mut Value) -> Result<&mut Vec<Value>, String> {

@@ -94,6 +94,13 @@ fn told(answer: &Answer) -> String {
                     path => write!(text, "\n  {}: {message}", plain(path)),
                 };
             }
+            for one in &problem.uses {
+                let (resource, message) = (plain(&one.resource), plain(&one.message));
+                let _ = write!(text, "\n  {resource}: {message}");
+                if !one.clients.is_empty() {
+                    let _ = write!(text, " ({})", plain(&one.clients.join(", ")));
+                }
+            }
             for reactor in &problem.reactors {
                 let name = plain(&reactor.name);
                 let _ = match &reactor.error {

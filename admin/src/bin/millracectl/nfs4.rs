@@ -63,6 +63,9 @@ pub enum Nfs4Command {
     End {
         /// Its ID, as `nfs4 clients` shows it.
         id: String,
+        /// Also if it has open files, locks or delegations, without asking.
+        #[arg(long)]
+        force: bool,
     },
     /// Revoke an open, the locks of an owner on a file, or a delegation.
     #[command(after_help = REVOKE_HELP)]
@@ -130,11 +133,9 @@ pub fn run(context: &Context<'_>, command: Option<&Nfs4Command>) -> Result<ExitC
             let path = format!("{STATES}?{}", wanted.query());
             context.show(&path, |list: Nfs4States| states(&list))
         }
-        Nfs4Command::End { id } => {
-            context.ask(&Order::new(
-                Method::Delete,
-                format!("{CLIENTS}/{}", encoded(id)),
-            ))?;
+        Nfs4Command::End { id, force } => {
+            let path = format!("{CLIENTS}/{}", encoded(id));
+            context.ask_or_force(&Order::new(Method::Delete, path), &mut { *force })?;
             context.done(&format!("client {id} is gone\n"))
         }
         Nfs4Command::Revoke { stateid } => {

@@ -96,8 +96,8 @@ labels! {
     JOB_STATE = "state" "Running on a thread, or queued." ["running", "queued"];
     TRANSFER = "operation" "The direction of file data." ["read", "write"];
     CHANGE = "outcome"
-        "Applied; no difference; a dry run; the configuration had changed in the meantime; invalid; the service could not apply it; the file could not be written."
-        ["applied", "unchanged", "tried", "stale", "invalid", "not_applied", "not_written"];
+        "Applied; no difference; a dry run; the configuration had changed in the meantime; invalid; it would take away what is in use; the service could not apply it; the file could not be written."
+        ["applied", "unchanged", "tried", "stale", "invalid", "in_use", "not_applied", "not_written"];
     RELOAD = "outcome" "Whether the file was read and applied." ["ok", "failed"];
     EXPORT = "export" "The path of the export." [];
     CLIENT = "client"

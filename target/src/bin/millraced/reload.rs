@@ -23,6 +23,7 @@ pub fn reload(config_store: &Arc<ConfigStore>, certificates: Option<&Certificate
         },
         dry_run: false,
         persist: false,
+        force: false,
     };
     match config_store.change(request) {
         Ok(report) => {
@@ -52,6 +53,13 @@ pub fn reload(config_store: &Arc<ConfigStore>, certificates: Option<&Certificate
                     let (key, message) = (&field.path, &field.message);
                     tracing::error!(key, "{}", message.escape_debug());
                 }
+            }
+            if let ChangeError::InUse(uses) = &error {
+                for one in uses {
+                    let clients = one.clients.join(", ");
+                    tracing::error!(resource = one.resource, clients, "in use: {}", one.message);
+                }
+                tracing::error!("to take it away all the same: millracectl config reload --force");
             }
             tracing::error!(%error, "the configuration was not reloaded; the previous one stays in \
                 force");

@@ -87,11 +87,12 @@ pub fn rollback(
     context.change(Order::new(Method::Post, path).if_match(tag), options)
 }
 
-pub fn reload(context: &Context<'_>, dry_run: bool) -> Result<ExitCode, Failure> {
+pub fn reload(context: &Context<'_>, dry_run: bool, force: bool) -> Result<ExitCode, Failure> {
     let order = Order::new(Method::Post, "/api/v1/config/reload");
     let options = CommandChangeOptions {
         dry_run,
         persist: false,
+        force,
     };
     context.change(order, options)
 }

@@ -2,7 +2,7 @@
 
 use std::env;
 use std::fs;
-use std::io::{self, BufRead, Write};
+use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
@@ -16,7 +16,7 @@ use signal_hook::flag;
 use tempfile::NamedTempFile;
 
 use super::change::put;
-use crate::context::{CommandChangeOptions, Context, print, with_options};
+use crate::context::{CommandChangeOptions, Context, choice, print, with_options};
 use crate::failure::Failure;
 use crate::report;
 
@@ -166,24 +166,6 @@ fn read_back(file: &Path) -> Result<String, String> {
 fn again(wrong: &str) -> Result<bool, Failure> {
     eprintln!("{wrong}");
     Ok(choice("[e]dit again, [n]o more: ", "en")? == 'e')
-}
-
-/// Asks until one of the letters is entered; the last one without a terminal.
-fn choice(question: &str, letters: &str) -> Result<char, Failure> {
-    let last = letters.chars().last().unwrap_or('n');
-    let mut lines = io::stdin().lock();
-    loop {
-        eprint!("{question}");
-        let mut line = String::new();
-        if lines.read_line(&mut line)? == 0 {
-            eprintln!();
-            return Ok(last);
-        }
-        let letter = line.trim().to_lowercase().chars().next();
-        if let Some(letter) = letter.filter(|letter| letters.contains(*letter)) {
-            return Ok(letter);
-        }
-    }
 }
 
 /// Keeps the edited file, and reports its path.

@@ -91,6 +91,9 @@ pub enum ConfigCommand {
         /// Only check the file and show what it would change.
         #[arg(long)]
         dry_run: bool,
+        /// Take away what is in use, too, without asking.
+        #[arg(long)]
+        force: bool,
     },
     /// Settings that wait for a restart.
     Pending,
@@ -113,7 +116,7 @@ pub fn run(context: &Context<'_>, command: Option<&ConfigCommand>) -> Result<Exi
             generation,
             options,
         } => change::rollback(context, *generation, *options),
-        ConfigCommand::Reload { dry_run } => change::reload(context, *dry_run),
+        ConfigCommand::Reload { dry_run, force } => change::reload(context, *dry_run, *force),
         ConfigCommand::Pending => show::pending(context),
     }
 }
