@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 
-from harness import Mount, case, content, equal, equal_content, fails
+from harness import Mount, case, content, drop_caches, equal, equal_content, fails
 
 # struct flock of 64-bit Linux: type, whence, start, length, process.
 FLOCK = "hhqqi4x"
@@ -166,6 +166,36 @@ def a_second_mount_meets_the_locks_of_the_first(context):
         # The lock makes what others wrote visible.
         equal(os.pread(file, 5, 0), b"other", "what the other mount wrote")
         os.close(file)
+    finally:
+        second.unmount()
+
+
+@case(needs="locks")
+def files_that_others_remove_stay_open(context):
+    """Files that another mount removes and replaces are read and written until they are closed."""
+    point = "/removed"
+    second = Mount(context.mounted.server, context.mounted.path, point, "tcp", ("nosharecache",))
+    second.mount()
+    try:
+        paths = [context.path(name) for name in ("removed", "replaced")]
+        for number, path in enumerate(paths):
+            context.write(path, content("open", 9000 + number))
+        files = [opened(path) for path in paths]
+        there = [os.path.join(point, os.path.relpath(path, context.root)) for path in paths]
+        os.unlink(there[0])
+        with open(there[1] + ".new", "wb") as new:
+            new.write(b"new")
+        os.rename(there[1] + ".new", there[1])
+        # What the client has in its cache it does not ask the server for.
+        drop_caches()
+        for number, file in enumerate(files):
+            found = os.pread(file, 10000, 0)
+            equal_content(found, content("open", 9000 + number), "a file without a name")
+            os.pwrite(file, b"written", 5)
+            os.fsync(file)
+            os.close(file)
+        context.verify(paths[1], b"new")
+        equal(os.path.exists(paths[0]), False, "whether there is the removed name")
     finally:
         second.unmount()
 

@@ -40,6 +40,7 @@ pub(super) async fn open(
     let file = key(&request.file);
     let (client, session) = (compound.client(), compound.session());
     let truncates = request.truncates;
+    let hold = request.hold.clone();
     let wanted = DelegationRequest {
         wish,
         is_sole_server: request.is_sole_server,
@@ -54,6 +55,7 @@ pub(super) async fn open(
                 home.check_delegations(Some(client), &file, FileUse::Truncate, now)?;
             }
             let outcome = home.open_under(terms, client, &owner, file, (access, deny), now)?;
+            home.hold(&file, hold);
             let delegation = match claimed {
                 Some(_) => DelegationOutcome::Resource,
                 None => home.delegate(client, file, outcome.access, &wanted, now),

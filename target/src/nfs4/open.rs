@@ -154,8 +154,11 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
     ) -> Result<OpenReply<'static>, OperationStatus> {
         let session = self.session.as_ref();
         let session = session.ok_or(OperationStatus::OperationNotInSession)?;
+        // It stays readable until it is closed, whoever removes it.
+        let held = file.object.view().hold(file.object.handle).await;
         let request = OpenRequest {
             file: Self::identity(&file.object),
+            hold: held.map_err(status::status)?,
             access: arguments.access,
             deny: arguments.deny,
             owner: arguments.owner,

@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use arrayvec::ArrayVec;
 use millrace_mempool::Slice;
-use millrace_store::Handle;
+use millrace_store::{FileHold, Handle};
 use millrace_wire::nfs4::{
     BackchannelCtlOperation, ClientId, ConnectionBinding, CreateSessionOperation,
     CreateSessionReply, DelegationType, ExchangeIdOperation, ExchangeIdReply, LockOperation,
@@ -142,10 +142,12 @@ pub enum OpenBasis {
 }
 
 /// The part of OPEN that is about shares.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct OpenRequest<'a> {
     /// The file.
     pub file: FileIdentity,
+    /// Keeps it when its last name is removed.
+    pub hold: FileHold,
     /// `share_access` with the wishes for a delegation.
     pub access: u32,
     /// `share_deny`.

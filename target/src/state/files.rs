@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use millrace_store::Handle;
+use millrace_store::{FileHold, Handle};
 
 use super::ranges::LockedRanges;
 use super::share::ShareCounts;
@@ -24,6 +24,8 @@ pub(super) struct StatefulFile {
     pub key: FileKey,
     /// Pieces of state that refer to it, revoked ones included.
     uses: usize,
+    /// Keeps it when its last name is removed.
+    hold: Option<FileHold>,
     /// Its opens.
     pub opens: Vec<u32>,
     pub shares: ShareCounts,
@@ -62,6 +64,7 @@ impl FileTable {
             files.insert(StatefulFile {
                 key,
                 uses: 0,
+                hold: None,
                 opens: Vec::new(),
                 shares: ShareCounts::default(),
                 delegations: Vec::new(),
@@ -71,6 +74,13 @@ impl FileTable {
         });
         self.share(index);
         index
+    }
+
+    /// Keeps a file that has state when its last name is removed.
+    pub fn hold(&mut self, key: &FileKey, hold: FileHold) {
+        if let Some(file) = self.find(key).and_then(|index| self.files.get_mut(index)) {
+            file.hold.get_or_insert(hold);
+        }
     }
 
     /// Counts one use more of a file.

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use millrace_store::FileHold;
+
 use super::StateError;
 use super::clients::ClientId;
 use super::delegations::FileUse;
@@ -137,6 +139,11 @@ impl StateHome {
             access: open.access,
             deny: open.deny,
         })
+    }
+
+    /// Keeps a file when its last name is removed, for as long as it has state.
+    pub fn hold(&mut self, file: &FileKey, hold: FileHold) {
+        self.files.hold(file, hold);
     }
 
     /// Reduces an open to the union of some of the OPENs that it was joined of.

@@ -19,7 +19,7 @@ use crate::posix::volume_info::FileSystemSpace;
 use crate::{
     AccessControl, AccessLists, AccessMask, Attributes, Caller, ClientKey, CookieVerifier,
     CopiedRange, CreateHow, DirectoryEntry, DirectoryOutcome, ExtendedAttributes, FileData,
-    FileRanges, FoundRange, Handle, Immediate, Linked, Modified, Namespace, Properties,
+    FileHold, FileRanges, FoundRange, Handle, Immediate, Linked, Modified, Namespace, Properties,
     RangeContent, ReadOutcome, Renamed, Result, SetAttributes, SetXattrHow, SpecialKind, Stability,
     StagedWrite, Statistics, Store, StoreError, Time, UsageAdvice, WriteVerifier, Written,
 };

@@ -24,6 +24,7 @@ mod caller_groups;
 #[cfg(feature = "ceph")]
 pub mod ceph;
 mod exclusive;
+mod file_hold;
 mod lru;
 pub mod memory;
 mod name_check;
@@ -34,6 +35,7 @@ mod verifier;
 
 pub use access_list::*;
 pub use caller_groups::CallerGroups;
+pub use file_hold::FileHold;
 pub use memory::Immediate;
 pub use parts::*;
 pub use types::*;

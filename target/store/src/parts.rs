@@ -4,8 +4,8 @@ use millrace_mempool::Slice;
 
 use crate::{
     AccessMask, Attributes, Caller, CookieVerifier, CreateHow, DirectoryEntry, DirectoryOutcome,
-    Handle, Linked, Modified, ReadOutcome, Renamed, Result, SetAttributes, SpecialKind, Stability,
-    StagedWrite, Statistics, Time, WriteVerifier, Written,
+    FileHold, Handle, Linked, Modified, ReadOutcome, Renamed, Result, SetAttributes, SpecialKind,
+    Stability, StagedWrite, Statistics, Time, WriteVerifier, Written,
 };
 
 /// Declares a trait of asynchronous operations, and a macro for stores that hand them on. In an
@@ -176,6 +176,10 @@ pub trait Namespace, forwarded by forward_namespace, with {} {
 
     /// Space and inode counts.
     async fn statistics(&self, object: Handle) -> Result<Statistics>;
+
+    /// Holds a regular file that a client opens: all operations on its handle go on when its last
+    /// name has been removed. A store that cannot do this returns an empty hold.
+    async fn hold(&self, file: Handle) -> Result<FileHold>;
 }
 }
 

@@ -15,6 +15,7 @@ fn with(test: impl FnOnce(&MemoryStore)) {
 }
 
 suites::namespace_tests!(with);
+suites::hold_tests!(with);
 suites::space_tests!(with);
 
 #[test]
@@ -34,6 +35,32 @@ fn links_of_one_object_are_bounded() {
     }
     assert_eq!(link(LINKS_MAX), Err(StoreError::TooManyLinks));
     assert_eq!(inodes(&store), u64::from(LINKS_MAX) + 1);
+}
+
+#[test]
+fn a_held_file_takes_its_space_until_its_holds_end() {
+    let store = store();
+    let root = store.root();
+    let before = (used(&store), inodes(&store));
+    let file = create(&store, &ROOT, root, b"file");
+    now(store.link(&ROOT, file, root, b"other")).result.unwrap();
+    write(&store, file, 0, &[1; 10_000]).unwrap();
+    let held = now(store.hold(file)).unwrap();
+    for (name, left) in [(&b"file"[..], 1), (b"other", 1)] {
+        now(store.remove(&ROOT, root, name)).result.unwrap();
+        assert_eq!(inodes(&store), before.1 + left);
+        assert!(used(&store) > before.0);
+    }
+    drop(held);
+    assert_eq!((used(&store), inodes(&store)), before);
+
+    // Holds keep no memory of a store that is gone.
+    let file = create(&store, &ROOT, root, b"file");
+    let held = now(store.hold(file)).unwrap();
+    let mut remains = store.remains();
+    drop(store);
+    assert!(remains.free());
+    drop(held);
 }
 
 #[test]

@@ -32,18 +32,21 @@ fn on_xfs(test: impl FnOnce(&PosixStore)) {
 
 mod tmpfs {
     crate::suites::namespace_tests!(crate::on_tmpfs);
+    crate::suites::hold_tests!(crate::on_tmpfs);
     crate::suites::space_tests!(crate::on_tmpfs);
     crate::suites::permission_tests!(crate::on_tmpfs);
 }
 
 mod ext4 {
     crate::suites::namespace_tests!(crate::on_ext4);
+    crate::suites::hold_tests!(crate::on_ext4);
     crate::suites::space_tests!(crate::on_ext4);
     crate::suites::permission_tests!(crate::on_ext4);
 }
 
 mod xfs {
     crate::suites::namespace_tests!(crate::on_xfs);
+    crate::suites::hold_tests!(crate::on_xfs);
     crate::suites::space_tests!(crate::on_xfs);
     crate::suites::permission_tests!(crate::on_xfs);
 }

@@ -68,6 +68,33 @@ fn settle(world: &World) {
     }
 }
 
+#[test]
+fn held_files_without_a_name_are_opened_again_by_every_reactor() {
+    for open in [plain, by_names] {
+        everywhere(|root| {
+            let world = open(root);
+            // The latest store is the one whose data move.
+            let other = store_of(&world.volume);
+            let file = create(&other, &ROOT, other.root(), b"removed-file");
+            write(&other, file, 0, b"content").unwrap();
+            let held = now(other.hold(file)).unwrap();
+            let removed = now(world.store.remove(&ROOT, other.root(), b"removed-file"));
+            removed.result.unwrap();
+            for _ in 0..2 {
+                assert_eq!(read(&other, file, 0, 100), b"content");
+                assert_eq!(attributes(&world.store, file).links, 0);
+                other.poll(Instant::now() + Duration::from_secs(3600));
+                close_all(&world);
+            }
+            drop(held);
+            other.poll(Instant::now());
+            close_all(&world);
+            assert!(is_stale(&world.store, file) && is_stale(&other, file));
+            assert_eq!(descriptors("removed-file (deleted)"), 0);
+        });
+    }
+}
+
 /// Descriptors of this process whose path has this in it.
 fn descriptors(mark: &str) -> usize {
     let all = fs::read_dir("/proc/self/fd").unwrap().flatten();

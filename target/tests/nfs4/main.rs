@@ -25,6 +25,7 @@ mod mutated;
 mod names;
 mod operators;
 mod owners;
+mod removed_files;
 mod restart;
 mod revocation;
 mod sessions;

@@ -10,10 +10,10 @@ use millrace_mempool::Slice;
 use millrace_store::memory::MemoryStore;
 use millrace_store::{
     AccessControl, AccessLists, AccessMask, Attributes, Caller, CookieVerifier, CopiedRange,
-    CreateHow, DirectoryEntry, DirectoryOutcome, ExtendedAttributes, FileData, FileRanges,
-    FoundRange, Handle, Linked, Modified, Namespace, Properties, RangeContent, ReadOutcome,
-    Renamed, Result, SetAttributes, SetXattrHow, SpecialKind, Stability, StagedWrite, Statistics,
-    Store, Time, UsageAdvice, WriteVerifier, Written, forward_access_control,
+    CreateHow, DirectoryEntry, DirectoryOutcome, ExtendedAttributes, FileData, FileHold,
+    FileRanges, FoundRange, Handle, Linked, Modified, Namespace, Properties, RangeContent,
+    ReadOutcome, Renamed, Result, SetAttributes, SetXattrHow, SpecialKind, Stability, StagedWrite,
+    Statistics, Store, Time, UsageAdvice, WriteVerifier, Written, forward_access_control,
     forward_extended_attributes, forward_file_data, forward_file_ranges, forward_namespace,
 };
 

@@ -45,9 +45,9 @@ use self::volume::CephVolume;
 use crate::{
     AccessControl, AccessLists, AccessMask, Attributes, Caller, ClientKey, CookieVerifier,
     CopiedRange, CreateHow, DirectoryEntry, DirectoryOutcome, ExtendedAttributes, FileData,
-    FileRanges, FoundRange, Handle, Linked, Modified, Namespace, Properties, RangeContent,
-    ReadOutcome, Renamed, Result, SetAttributes, SetXattrHow, SpecialKind, Stability, StagedWrite,
-    Statistics, Store, Time, UsageAdvice, WriteVerifier, Written,
+    FileHold, FileRanges, FoundRange, Handle, Linked, Modified, Namespace, Properties,
+    RangeContent, ReadOutcome, Renamed, Result, SetAttributes, SetXattrHow, SpecialKind, Stability,
+    StagedWrite, Statistics, Store, Time, UsageAdvice, WriteVerifier, Written,
 };
 
 /// One reactor's view of a [`CephVolume`]. Clones share it.

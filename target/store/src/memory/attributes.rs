@@ -25,8 +25,10 @@ const WORDS: usize = 10;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stored {
     pub mode: u32,
-    /// Zero once the last name is gone: the object is stale.
+    /// The number of names.
     pub links: u32,
+    /// The number of holds ([`crate::Namespace::hold`]).
+    pub holds: u32,
     pub uid: u32,
     pub gid: u32,
     pub size: u64,
@@ -57,6 +59,11 @@ impl Stored {
             // It rises with each change ([`Stored::change_time`]), also from one start to the next.
             change: self.changed.as_nanoseconds(),
         }
+    }
+
+    /// Whether the object has ended: it has no name any more, and nobody holds it.
+    pub fn is_gone(&self) -> bool {
+        self.links == 0 && self.holds == 0
     }
 
     /// The time of a change made now. Later than the last change even where the clock is not, so
@@ -101,7 +108,7 @@ impl Stored {
             self.modified.seconds,
             self.changed.seconds,
             pair(self.accessed.nanoseconds, self.modified.nanoseconds),
-            u64::from(self.changed.nanoseconds),
+            pair(self.holds, self.changed.nanoseconds),
             self.revision,
         ]
     }
@@ -116,6 +123,7 @@ impl Stored {
         Self {
             mode: high(words[0]),
             links: low(words[0]),
+            holds: high(words[8]),
             uid: high(words[1]),
             gid: low(words[1]),
             size: words[2],
@@ -175,10 +183,10 @@ impl AttributeCell {
         mark & 1 == 0 && self.sequence.load(Relaxed) == mark
     }
 
-    /// The attributes of an object that still has a name.
+    /// The attributes of an object that has not ended.
     pub fn live(&self) -> Result<Stored> {
         let stored = self.load();
-        if stored.links == 0 {
+        if stored.is_gone() {
             Err(StoreError::Stale)
         } else {
             Ok(stored)
@@ -288,6 +296,7 @@ mod tests {
         Stored {
             mode: 0o644,
             links: 1,
+            holds: 0,
             uid: 2,
             gid: 3,
             size: 4,

@@ -68,7 +68,7 @@ impl Tree {
         // Nothing is written meanwhile.
         let writer = inode.attributes.lock();
         let stored = writer.stored();
-        if stored.links == 0 {
+        if stored.is_gone() {
             return Err(StoreError::Stale);
         }
         require_read(caller, inode.judged(&stored))?;

@@ -310,7 +310,7 @@ impl Tree {
 
         let mut writer = inode.attributes.lock();
         let before = writer.stored();
-        if before.links == 0 {
+        if before.is_gone() {
             return Err(StoreError::Stale);
         }
         require_write(&target.caller, inode.judged(&before))?;

@@ -16,6 +16,7 @@
 //! | `xattrs` | extended attributes |
 //! | `inode`, `tree` | objects and handles |
 //! | `directory`, `namespace`, `rename` | names |
+//! | `holds` | files without names that are open |
 //! | `ancestry` | parents of directories, and depth |
 //! | `cost` | the charge of names and objects against the store's size |
 //!
@@ -33,6 +34,7 @@ mod data;
 mod directory;
 mod extent;
 mod free;
+mod holds;
 mod inode;
 mod lend;
 mod map;
@@ -58,10 +60,10 @@ pub use self::space::mapped_bytes;
 use self::tree::{ROOT, Tree};
 use crate::{
     AccessControl, AccessLists, AccessMask, Attributes, Caller, CookieVerifier, CopiedRange,
-    CreateHow, DirectoryEntry, DirectoryOutcome, ExtendedAttributes, FileData, FileRanges,
-    FoundRange, Handle, Linked, Modified, Namespace, Properties, RangeContent, ReadOutcome,
-    Renamed, Result, SetAttributes, SetXattrHow, SpecialKind, Stability, StagedWrite, Statistics,
-    Store, Time, UsageAdvice, WriteVerifier, Written,
+    CreateHow, DirectoryEntry, DirectoryOutcome, ExtendedAttributes, FileData, FileHold,
+    FileRanges, FoundRange, Handle, Linked, Modified, Namespace, Properties, RangeContent,
+    ReadOutcome, Renamed, Result, SetAttributes, SetXattrHow, SpecialKind, Stability, StagedWrite,
+    Statistics, Store, Time, UsageAdvice, WriteVerifier, Written,
 };
 
 /// Longest name in a directory, in bytes.

@@ -242,6 +242,7 @@ impl Tree {
         let mut stored = Stored {
             mode,
             links,
+            holds: 0,
             uid: caller.uid,
             gid: if inherits { parent.gid } else { caller.gid },
             size,
@@ -549,24 +550,28 @@ impl Tree {
     /// Removes a name of an object that is not a directory, and the object with its last name. The
     /// caller accounts for the name itself.
     pub fn drop_name(&self, inode: &Inode) {
-        let links = inode.attributes.update(|stored| {
+        let stored = inode.attributes.update(|stored| {
             stored.links -= 1;
             stored.touch_changed();
-            stored.links
+            *stored
         });
-        if links == 0 {
-            self.table.remove(inode);
-            self.space.discharge_heap(cost::of_object(&inode.body));
-        } else {
+        if stored.is_gone() {
+            self.end(inode);
+        } else if stored.links > 0 {
             self.table.discharge();
         }
+    }
+
+    /// Forgets an object without names and holds.
+    pub fn end(&self, inode: &Inode) {
+        self.table.remove(inode);
+        self.space.discharge_heap(cost::of_object(&inode.body));
     }
 
     /// Ends a directory that has been marked as removed.
     pub fn drop_directory(&self, inode: &Inode) {
         inode.attributes.update(|stored| stored.links = 0);
-        self.table.remove(inode);
-        self.space.discharge_heap(cost::of_object(&inode.body));
+        self.end(inode);
     }
 }
 

@@ -112,7 +112,7 @@ impl Tree {
         }
         let mut writer = inode.attributes.lock();
         let mut stored = writer.stored();
-        if stored.links == 0 {
+        if stored.is_gone() {
             return Err(StoreError::Stale);
         }
         stored.size = stored.size.max(end);
@@ -132,7 +132,7 @@ impl Tree {
     ) -> Result<()> {
         let mut writer = inode.attributes.lock();
         let mut stored = writer.stored();
-        if stored.links == 0 {
+        if stored.is_gone() {
             return Err(StoreError::Stale);
         }
         require_write(caller, inode.judged(&stored))?;
@@ -179,7 +179,7 @@ impl Tree {
         let file = inode.file()?;
         let mut writer = inode.attributes.lock();
         let mut stored = writer.stored();
-        if stored.links == 0 {
+        if stored.is_gone() {
             return Err(StoreError::Stale);
         }
         require_write(caller, inode.judged(&stored))?;

@@ -37,7 +37,7 @@ impl Tree {
     ) -> (Consistency, Result<()>) {
         let kind = inode.kind();
         let change = |stored: &mut Stored| {
-            if stored.links == 0 {
+            if stored.is_gone() {
                 return Err(StoreError::Stale);
             }
             if guard.is_some_and(|guard| guard != stored.changed) {

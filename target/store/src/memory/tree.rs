@@ -62,6 +62,7 @@ impl Tree {
             attributes: AttributeCell::new(&Stored {
                 mode: config.root_mode & MODE_BITS,
                 links: 2,
+                holds: 0,
                 uid: config.root_uid,
                 gid: config.root_gid,
                 size: directory_size(0),

@@ -150,7 +150,7 @@ impl Tree {
         let mut set = lock(&inode.xattrs);
         let mut writer = inode.attributes.lock();
         let before = writer.stored();
-        if before.links == 0 {
+        if before.is_gone() {
             return Modified::failed(StoreError::Stale);
         }
         let mut stored = before;

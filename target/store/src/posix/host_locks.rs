@@ -9,7 +9,6 @@ use rustix::io::Errno;
 
 use super::descriptor::proc_path;
 use super::errors::store_error;
-use super::open_files::open_handle;
 use super::sys::file_locks::{self, FileLock};
 use super::volume::Volume;
 use crate::{Handle, Kind, Result, StoreError};
@@ -37,7 +36,7 @@ impl Volume {
     /// # Errors
     /// Those of opening a file by its handle.
     pub fn open_for_locks(&self, object: Handle) -> Result<HostLockFile> {
-        let opened = open_handle(self.folder(), &object)?;
+        let opened = self.open_object(&object)?;
         if opened.attributes.kind != Kind::File {
             return Err(StoreError::Invalid);
         }

@@ -54,12 +54,15 @@ impl ClientView<'_> {
         let object = self.objects.get(self.client, object).await?;
         let identity = self.identity(caller).await?;
         let kind = object.kind;
-        self.ask(&object, move |volume, path| {
-            let granted = assume(&identity, || granted(path, kind, wanted));
-            let granted = granted.map_err(|_| StoreError::Denied)??;
-            Ok((granted, existing(attributes_of(volume.folder(), path)?)?))
-        })
-        .await
+        let (granted, attributes) = self
+            .ask(&object, move |volume, path| {
+                let granted = assume(&identity, || granted(path, kind, wanted));
+                let granted = granted.map_err(|_| StoreError::Denied)??;
+                Ok((granted, attributes_of(volume.folder(), path)))
+            })
+            .await?;
+        let attributes = self.check(&object, object.existing(attributes))?;
+        Ok((granted, attributes))
     }
 
     pub(super) async fn read_link(
@@ -76,30 +79,33 @@ impl ClientView<'_> {
             .ask(&link, |volume, path| {
                 let found = rustix::fs::readlinkat(path, c"", Vec::with_capacity(256));
                 let found = found.map_err(store_error)?;
-                Ok((found, existing(attributes_of(volume.folder(), path)?)?))
+                Ok((found, attributes_of(volume.folder(), path)))
             })
             .await?;
+        let attributes = self.check(&link, link.existing(attributes))?;
         text.extend_from_slice(found.as_bytes());
         Ok(attributes)
     }
 
     pub(super) async fn statistics(&self, object: Handle) -> Result<Statistics> {
         let object = self.objects.get(self.client, object).await?;
-        self.ask(&object, |volume, path| {
-            let attributes = existing(attributes_of(volume.folder(), path)?)?;
-            let space = rustix::fs::fstatvfs(path).map_err(store_error)?;
-            let bytes = |blocks: u64| blocks.saturating_mul(space.f_frsize);
-            Ok(Statistics {
-                total_bytes: bytes(space.f_blocks),
-                free_bytes: bytes(space.f_bfree),
-                available_bytes: bytes(space.f_bavail),
-                total_inodes: space.f_files,
-                free_inodes: space.f_ffree,
-                available_inodes: space.f_favail,
-                attributes,
+        let (space, attributes) = self
+            .ask(&object, |volume, path| {
+                let space = rustix::fs::fstatvfs(path).map_err(store_error)?;
+                Ok((space, attributes_of(volume.folder(), path)))
             })
+            .await?;
+        let attributes = self.check(&object, object.existing(attributes))?;
+        let bytes = |blocks: u64| blocks.saturating_mul(space.f_frsize);
+        Ok(Statistics {
+            total_bytes: bytes(space.f_blocks),
+            free_bytes: bytes(space.f_bfree),
+            available_bytes: bytes(space.f_bavail),
+            total_inodes: space.f_files,
+            free_inodes: space.f_ffree,
+            available_inodes: space.f_favail,
+            attributes,
         })
-        .await
     }
 
     /// Queries an object on a helper.
@@ -121,14 +127,6 @@ impl ClientView<'_> {
         }
         answer
     }
-}
-
-/// [`StoreError::Stale`] for an object without a name.
-fn existing(attributes: Attributes) -> Result<Attributes> {
-    if attributes.links == 0 {
-        return Err(StoreError::Stale);
-    }
-    Ok(attributes)
 }
 
 /// The requested rights that the kernel grants this thread (RFC 1813 section 3.3.4). Rights that do

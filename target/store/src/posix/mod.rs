@@ -34,6 +34,7 @@ mod file_system;
 mod folder;
 mod groups;
 mod handle;
+mod held_files;
 pub mod helpers;
 pub mod hold;
 pub mod host_locks;
@@ -78,9 +79,9 @@ use self::volume::Volume;
 use crate::{
     AccessControl, AccessLists, AccessMask, Attributes, Caller, ClientKey, CookieVerifier,
     CopiedRange, CreateHow, DirectoryEntry, DirectoryOutcome, ExtendedAttributes, FileData,
-    FileRanges, FoundRange, Handle, Linked, Modified, Namespace, Properties, RangeContent,
-    ReadOutcome, Renamed, Result, SetAttributes, SetXattrHow, SpecialKind, Stability, StagedWrite,
-    Statistics, Store, Time, UsageAdvice, WriteVerifier, Written,
+    FileHold, FileRanges, FoundRange, Handle, Linked, Modified, Namespace, Properties,
+    RangeContent, ReadOutcome, Renamed, Result, SetAttributes, SetXattrHow, SpecialKind, Stability,
+    StagedWrite, Statistics, Store, Time, UsageAdvice, WriteVerifier, Written,
 };
 
 /// One reactor's view of a [`Volume`]. Clones share it.

@@ -78,7 +78,7 @@ impl Object {
     /// Its attributes. On the reactor itself if the file system never blocks on this.
     ///
     /// # Errors
-    /// [`StoreError::Stale`] if its last name is removed; errors of the kernel.
+    /// [`StoreError::Stale`] if its last name is removed and it is not held; errors of the kernel.
     pub async fn attributes(&self, client: ClientKey) -> Result<Attributes> {
         let attributes = if self.file_system.slow {
             let (volume, path) = (self.volume.clone(), Arc::clone(&self.path));
@@ -87,8 +87,16 @@ impl Object {
         } else {
             attributes_of(self.volume.folder(), self.fd())
         };
+        self.existing(attributes)
+    }
+
+    /// [`StoreError::Stale`] in place of the attributes of an object that has ended.
+    ///
+    /// # Errors
+    /// As [`Object::attributes`].
+    pub fn existing(&self, attributes: Result<Attributes>) -> Result<Attributes> {
         match attributes {
-            Ok(attributes) if attributes.links > 0 => Ok(attributes),
+            Ok(found) if found.links > 0 || self.shared.removed().is_some() => Ok(found),
             Ok(_) | Err(StoreError::Stale) => {
                 self.gone.set(true);
                 Err(StoreError::Stale)

@@ -10,7 +10,7 @@ use super::data::sync_group::ObjectState;
 use super::file_system::FileSystem;
 pub(super) use super::object::{DataFile, Use};
 use super::object::{Files, Verdicts};
-use super::open_files::{Opened, open_handle};
+use super::open_files::Opened;
 pub(super) use super::shared_file::SharedFile;
 use super::volume::Volume;
 use crate::lru::Lru;
@@ -88,7 +88,7 @@ impl Objects {
             return Ok(object);
         }
         let volume = self.volume.clone();
-        let job = move || open_handle(volume.folder(), &handle);
+        let job = move || volume.open_object(&handle);
         let opened = self.volume.helpers().run(client, job).await??;
         Ok(self.insert(opened))
     }

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use crate::Handle;
@@ -15,6 +16,47 @@ const SHARDS: usize = 64;
 pub(super) struct SharedFile {
     /// The lock of write modes, and the bytes not durable yet.
     pub data: super::data::file_state::FileState,
+    holds: Mutex<Holds>,
+}
+
+/// Who needs an object beyond its last name.
+#[derive(Default)]
+struct Holds {
+    count: u32,
+    /// Opened as a path only when its last name was removed.
+    removed: Option<Arc<OwnedFd>>,
+}
+
+impl SharedFile {
+    /// Counts one more hold.
+    pub fn hold(&self) {
+        lock(&self.holds).count += 1;
+    }
+
+    /// Takes a hold back. With the last one goes the descriptor of a removed object.
+    pub fn release(&self) -> Option<Arc<OwnedFd>> {
+        let mut holds = lock(&self.holds);
+        holds.count -= 1;
+        match holds.count {
+            0 => holds.removed.take(),
+            _ => None,
+        }
+    }
+
+    /// Keeps an object whose last name is being removed, if it is held.
+    pub fn keep_removed(&self, path: &Arc<OwnedFd>) -> bool {
+        let mut holds = lock(&self.holds);
+        let is_held = holds.count > 0;
+        if is_held {
+            holds.removed.get_or_insert_with(|| Arc::clone(path));
+        }
+        is_held
+    }
+
+    /// The object, opened as a path only, if it is held and its last name was removed.
+    pub fn removed(&self) -> Option<Arc<OwnedFd>> {
+        lock(&self.holds).removed.clone()
+    }
 }
 
 /// The shared state of all objects of a volume, by handle. Used only when an object is opened or
@@ -47,6 +89,14 @@ impl SharedFiles {
         shared
     }
 
+    /// Applies a function to the shared state of an object, if anybody has it.
+    pub fn look<T>(&self, handle: &Handle, look: impl FnOnce(&SharedFile) -> T) -> Option<T> {
+        let shared = self.shard(handle).get(handle).and_then(Weak::upgrade)?;
+        let found = look(&shared);
+        self.release(*handle, shared);
+        Some(found)
+    }
+
     /// Returns the result of [`SharedFiles::get`]; the last one removes it.
     pub fn release(&self, handle: Handle, shared: Arc<SharedFile>) {
         let mut shard = self.shard(&handle);
@@ -72,8 +122,8 @@ impl SharedFiles {
     }
 }
 
-fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
-    shard.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

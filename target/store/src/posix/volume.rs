@@ -1,7 +1,7 @@
 //! One export's folder, shared by all reactors.
 
 use std::path::Path;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use arc_swap::{ArcSwap, Guard};
@@ -28,6 +28,17 @@ const PAUSE: Duration = Duration::from_millis(2);
 #[derive(Clone)]
 pub struct Volume {
     shared: Arc<Shared>,
+}
+
+/// A reference that keeps no volume open.
+pub(super) struct WeakVolume(Weak<Shared>);
+
+impl WeakVolume {
+    /// The volume, unless it is closed.
+    pub fn upgrade(&self) -> Option<Volume> {
+        let shared = self.0.upgrade()?;
+        Some(Volume { shared })
+    }
 }
 
 struct Shared {
@@ -105,6 +116,10 @@ impl Volume {
     #[must_use]
     pub fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.shared, &other.shared)
+    }
+
+    pub(super) fn downgrade(&self) -> WeakVolume {
+        WeakVolume(Arc::downgrade(&self.shared))
     }
 
     /// Whether this is the only reference.

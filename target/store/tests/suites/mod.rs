@@ -3,6 +3,7 @@
 
 #![allow(dead_code, unused_imports, unused_macros)] // Each test file uses its part.
 
+pub mod holds;
 pub mod model;
 pub mod namespace;
 pub mod permission;
@@ -36,6 +37,19 @@ macro_rules! namespace_tests {
             a_directory_cannot_move_below_itself,
             renaming_a_link_onto_the_same_object_does_nothing,
             listings_survive_changes,
+        );
+    };
+}
+
+/// Of stores that keep files for those who have them open.
+macro_rules! hold_tests {
+    ($with:path) => {
+        crate::suites::tests_of!(
+            $with,
+            holds,
+            held_files_stay_without_a_name,
+            replaced_files_are_held,
+            files_only_are_held,
         );
     };
 }
@@ -102,5 +116,5 @@ macro_rules! xattr_tests {
 }
 
 pub(crate) use {
-    namespace_tests, permission_tests, range_tests, space_tests, tests_of, xattr_tests,
+    hold_tests, namespace_tests, permission_tests, range_tests, space_tests, tests_of, xattr_tests,
 };

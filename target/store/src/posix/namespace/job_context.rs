@@ -107,7 +107,7 @@ impl JobContext {
     /// Attributes of an object that is not removed.
     pub fn live(&self, place: &OpenObject) -> Result<Attributes> {
         let found = attributes_of(self.volume.folder(), place.path.as_fd())?;
-        if found.links == 0 {
+        if found.links == 0 && self.volume.removed(&place.handle).is_none() {
             Err(StoreError::Stale)
         } else {
             Ok(found)

@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use rustix::io::Errno;
 
 use super::job_context::{Changed, JobContext, OpenObject};
-use super::remove::{last_name, removal_error};
+use super::remove::{last_name, removal_error, removed};
 use crate::posix::open_files::moved;
 use crate::posix::sys::calls;
 use crate::{Consistency, Handle, Kind, Linked, Renamed, Result, StoreError};
@@ -43,12 +43,11 @@ pub(super) fn rename(
             .map_err(removal_error)?;
         moved(context.volume.folder(), to.path.as_fd(), to_name.to_bytes());
         // It stays if both are names of one object.
-        let after = replaced.and_then(|_| context.find(to, &to_name).ok());
-        let gone = replaced.filter(|it| after.is_none_or(|after| after.handle != *it));
-        if let Some(gone) = gone {
-            context.volume.unlinked().tell(gone);
-        }
-        Ok(gone)
+        let after = replaced
+            .as_ref()
+            .and_then(|_| context.find(to, &to_name).ok());
+        let gone = replaced.filter(|it| after.is_none_or(|after| after.handle != it.handle));
+        Ok(gone.and_then(|gone| removed(context, &gone)))
     };
     let outcome: Result<Option<Handle>> = work();
     let from_seen = context.consistency(&before_from, from);

@@ -1,12 +1,14 @@
 //! Removing names.
 
 use std::ffi::{CStr, CString};
+use std::sync::Arc;
 
 use rustix::fs::AtFlags;
 use rustix::io::Errno;
 
 use super::job_context::{Changed, JobContext, OpenObject};
 use crate::posix::errors::store_error;
+use crate::posix::held_files::Removal;
 use crate::posix::sys::calls;
 use crate::{Handle, Kind, Result, StoreError};
 
@@ -39,18 +41,34 @@ fn unlink(
     context
         .act(|| calls::unlinkat(&place.path, &name, flags))
         .map_err(removal_error)?;
-    if let Some(last) = last {
-        context.volume.unlinked().tell(last);
-    }
-    Ok(Changed::place(last))
+    Ok(Changed::place(
+        last.and_then(|last| removed(context, &last)),
+    ))
 }
 
-/// The object that is freed if this name is removed. Reactors then close it, so that its space is
-/// free at once.
-pub(super) fn last_name(context: &JobContext, place: &OpenObject, name: &CStr) -> Option<Handle> {
+/// The object that ends if this name is removed, unless it is held.
+pub(super) fn last_name(context: &JobContext, place: &OpenObject, name: &CStr) -> Option<Removal> {
     let found = context.find(place, name).ok()?;
-    let last = found.attributes.kind == Kind::Directory || found.attributes.links == 1;
-    last.then_some(found.handle)
+    if found.attributes.kind != Kind::Directory && found.attributes.links != 1 {
+        return None;
+    }
+    let removal = Removal {
+        handle: found.handle,
+        path: Arc::new(found.path),
+    };
+    // Before the name goes, so that no client finds the object stale meanwhile.
+    context.volume.keep_removed(&removal);
+    Some(removal)
+}
+
+/// Ends an object whose last name was removed, unless it is held: all reactors close it, so that its
+/// space is free at once.
+pub(super) fn removed(context: &JobContext, removal: &Removal) -> Option<Handle> {
+    if context.volume.keep_removed(removal) {
+        return None;
+    }
+    context.volume.unlinked().tell(removal.handle);
+    Some(removal.handle)
 }
 
 /// As [`store_error`], for operations that remove names. RFC 1813 does not permit `NFS3ERR_PERM`
