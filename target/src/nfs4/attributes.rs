@@ -6,7 +6,8 @@ use millrace_store::{Attributes, Kind, Properties, SpecialKind, Statistics, Time
 use millrace_wire::nfs3::{Device, FileHandle};
 use millrace_wire::nfs4::{
     AccessControlList, Attribute, AttributeNumber, AttributeSource, Bitmap, FileSystemId,
-    ObjectType, OperationStatus, Timestamp, acl_support, change_type, handle_expiry,
+    ObjectType, OpenArguments, OperationStatus, Timestamp, acl_support, change_type, handle_expiry,
+    open_wishes, share,
 };
 use millrace_wire::xdr::{BoundedBytes, Decode, Decoder};
 
@@ -64,7 +65,35 @@ const READABLE: Bitmap = Bitmap::of(&[
 ]);
 
 /// Those that minor version 2 has beside.
-const READABLE_2: Bitmap = Bitmap::of(&[Number::ChangeType, Number::XattrSupport]);
+const READABLE_2: Bitmap = Bitmap::of(&[
+    Number::ChangeType,
+    Number::XattrSupport,
+    Number::OpenArguments,
+]);
+
+/// What OPEN accepts. Wishes for READ and WRITE delegations have no numbers; delegations of the past
+/// and times of holders are not claimed.
+const OPEN_ARGUMENTS: OpenArguments = OpenArguments {
+    access: Bitmap::from_words([
+        1 << share::READ | 1 << share::WRITE | 1 << share::BOTH,
+        0,
+        0,
+    ]),
+    deny: Bitmap::from_words([
+        1 | 1 << share::READ | 1 << share::WRITE | 1 << share::BOTH,
+        0,
+        0,
+    ]),
+    wishes: Bitmap::from_words([
+        1 << open_wishes::ANY | 1 << open_wishes::NONE | 1 << open_wishes::CANCEL,
+        0,
+        0,
+    ]),
+    // CLAIM_NULL, _PREVIOUS, _DELEGATE_CUR, _FH and _DELEG_CUR_FH.
+    claims: Bitmap::from_words([1 << 0 | 1 << 1 | 1 << 2 | 1 << 4 | 1 << 5, 0, 0]),
+    // UNCHECKED4, GUARDED4, EXCLUSIVE4 and EXCLUSIVE4_1.
+    creation: Bitmap::from_words([0b1111, 0, 0]),
+};
 
 /// Attributes that can be set.
 pub(super) const SETTABLE: Bitmap = Bitmap::of(&[
@@ -370,6 +399,9 @@ impl AttributeSource for ObjectAttributes {
             }
             Number::XattrSupport if common.minor_version >= 2 => {
                 Attribute::XattrSupport(common.properties.xattrs)
+            }
+            Number::OpenArguments if common.minor_version >= 2 => {
+                Attribute::OpenArguments(OPEN_ARGUMENTS)
             }
             _ => return None,
         })

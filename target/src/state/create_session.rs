@@ -33,8 +33,8 @@ pub struct SessionRequest<'a> {
     pub connection: Option<CallbackPath>,
     /// What callbacks are sent with, if the client has offered something usable.
     pub callbacks: Option<&'a CallbackParameters>,
-    /// What else is wrong with the arguments. It is the outcome of a new request, and kept for
-    /// retries like others.
+    /// What else is wrong with the arguments. It is the outcome of a request that would make a
+    /// session.
     pub fault: Option<&'a StateError>,
 }
 
@@ -63,8 +63,9 @@ pub struct SessionGrant {
 }
 
 impl StateHome {
-    /// Makes a session. The first one confirms the client. A retry gets the results of the
-    /// original.
+    /// Makes a session. The first one confirms the client. A retry gets the session of the original.
+    /// If that failed, it made nothing, and is judged again: some clients repeat the number with
+    /// other arguments, others take the next one.
     ///
     /// # Errors
     /// [`StateError::StaleClientid`], [`StateError::SeqMisordered`], [`StateError::ClidInuse`],
@@ -76,10 +77,15 @@ impl StateHome {
     ) -> Result<SessionGrant, StateError> {
         let index = self.live_record(request.client, now)?;
         let client = self.clients.get(index).ok_or(StateError::StaleClientid)?;
-        if request.sequence == client.sequence {
+        let has_failed = match &client.created {
+            // Also before the first request.
+            Ok(_) | Err(StateError::SeqMisordered) => false,
+            Err(_) => true,
+        };
+        if request.sequence == client.sequence && !has_failed {
             return client.created.clone();
         }
-        if request.sequence != client.sequence.wrapping_add(1) {
+        if request.sequence.wrapping_sub(client.sequence) > 1 {
             return Err(StateError::SeqMisordered);
         }
         if !client.is_confirmed && *client.principal != *request.principal {

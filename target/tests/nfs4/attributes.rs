@@ -5,8 +5,8 @@ use millrace::nfs4::SessionBounds;
 use millrace_store::{Namespace, Store, Time};
 use millrace_wire::nfs4::{
     Attribute, AttributeNumber as Number, Attributes, Bitmap, FileSystemId, MaskedMode, ObjectType,
-    Operation, OperationResults, OperationStatus as Status, SetattrOperation, SetattrReply,
-    StateId, TimeToSet, Timestamp, access_bits,
+    OpenArguments, Operation, OperationResults, OperationStatus as Status, SetattrOperation,
+    SetattrReply, StateId, TimeToSet, Timestamp, access_bits,
 };
 
 use crate::support;
@@ -90,8 +90,33 @@ fn v4_attr_02_unknown_attributes_are_left_out() {
     let results = bench.results(&message);
     assert_eq!(results.attributes().mask, Bitmap::of(&[Number::Type]));
     bench.minor_version.set(1);
-    let asked = Bitmap::of(&[Number::ChangeType, Number::XattrSupport]);
+    let asked = [
+        Number::ChangeType,
+        Number::XattrSupport,
+        Number::OpenArguments,
+    ];
+    let asked = Bitmap::of(&asked);
     assert!(bench.getattr(&root, asked).attributes().mask.is_empty());
+}
+
+#[test]
+fn v4_attr_29_clients_are_told_what_open_accepts() {
+    let bench = Bench4::new();
+    let set = |numbers: &[u32]| {
+        let bits = numbers.iter().fold(0, |bits, number| bits | 1 << number);
+        Bitmap::from_words([bits, 0, 0])
+    };
+    let root = bench.walk("/export");
+    let told = bench.getattr(&root, Bitmap::of(&[Number::OpenArguments]));
+    let expected = OpenArguments {
+        access: set(&[1, 2, 3]),
+        deny: set(&[0, 1, 2, 3]),
+        wishes: set(&[3, 4, 5]),
+        claims: set(&[0, 1, 2, 4, 5]),
+        creation: set(&[0, 1, 2, 3]),
+    };
+    let told = told.attribute(Number::OpenArguments);
+    assert_eq!(told, Attribute::OpenArguments(expected));
 }
 
 #[test]

@@ -5,8 +5,8 @@ use std::time::Duration;
 use millrace::rpc::reverse::ReverseError;
 use millrace_wire::nfs4::{
     BackchannelCtlOperation, CallbackOperation, CallbackSecurity, ConnectionBinding, GssHandles,
-    LockOperation, LockType, Locker, LockuOperation, NewLockOwner, Operation, OperationResults,
-    OperationStatus, StateId, StateOwner, open_flags, sequence_flags, share,
+    GssService, LockOperation, LockType, Locker, LockuOperation, NewLockOwner, Operation,
+    OperationResults, OperationStatus, StateId, StateOwner, open_flags, sequence_flags, share,
 };
 use millrace_wire::rpc::Accepted;
 use millrace_wire::xdr::{Array, BoundedBytes};
@@ -147,6 +147,7 @@ fn v4_sess_29_create_session_binds_its_connection_to_the_backchannel_if_asked() 
 #[test]
 fn v4_sess_36_auth_sys_is_preferred_to_auth_none_and_gss_alone_is_no_backchannel() {
     let gss = CallbackSecurity::Gss(GssHandles {
+        service: GssService::Privacy,
         server: b"one",
         client: b"two",
     });
@@ -470,6 +471,7 @@ fn v4_sess_75_backchannel_ctl_changes_program_and_credential() {
         world.world.status(&world.waiter, &[operation])
     };
     let gss = CallbackSecurity::Gss(GssHandles {
+        service: GssService::Privacy,
         server: b"one",
         client: b"two",
     });

@@ -118,13 +118,21 @@ fn create_session() {
         requests: 16,
         ..fore
     };
-    let security = [CallbackSecurity::Sys(AuthSys {
-        stamp: 1,
-        machine: b"node",
-        uid: 0,
-        gid: 0,
-        gids: [].into_iter().collect(),
-    })];
+    let security = [
+        CallbackSecurity::None,
+        CallbackSecurity::Gss(GssHandles {
+            service: GssService::Privacy,
+            server: b"server",
+            client: b"client",
+        }),
+        CallbackSecurity::Sys(AuthSys {
+            stamp: 1,
+            machine: b"node",
+            uid: 0,
+            gid: 0,
+            gids: [].into_iter().collect(),
+        }),
+    ];
     let channels = "00000000 00100414 00100388 00001da0 00000008 00000040 00000000
         00000000 00000fe4 00000fe4 00000000 00000002 00000010 00000000";
     arguments(
@@ -138,7 +146,9 @@ fn create_session() {
             security: Array::new(&security),
         }),
         &format!(
-            "0000002b 11223344 55667788 00000001 00000003 {channels} 40000000 00000001
+            "0000002b 11223344 55667788 00000001 00000003 {channels} 40000000 00000003
+             00000000
+             00000006 00000003 00000006 73657276 65720000 00000006 636c6965 6e740000
              00000001 00000001 00000004 6e6f6465 00000000 00000000 00000000"
         ),
     );
@@ -203,6 +213,24 @@ fn root_security_and_end_of_reclaim() {
         "00000034 00000000 00000002 00000001 00000006 00000003 6f696400 00000000 00000002",
     );
     arguments(&Operation::ReclaimComplete(false), "0000003a 00000000");
+}
+
+#[test]
+fn open_arguments() {
+    let set = |bits| Bitmap::from_words([bits, 0, 0]);
+    let value = Attribute::OpenArguments(OpenArguments {
+        access: set(0b1110),
+        deny: set(0b1111),
+        wishes: Bitmap::from_words([1 << 3, 0, 0]),
+        claims: set(1 << 5),
+        creation: set(0),
+    });
+    assert_eq!(AttributeNumber::OpenArguments.number(), 86);
+    let mut room = [0; 64];
+    assert_eq!(
+        Attributes::build(&[value], &mut room).unwrap().values,
+        hex("00000001 0000000e 00000001 0000000f 00000001 00000008 00000001 00000020 00000000")
+    );
 }
 
 #[test]

@@ -29,9 +29,32 @@ fn v4_sess_22_a_retry_gets_what_the_original_got() {
     };
     let refused = bed.home.create_session(&request, bed.now);
     assert_eq!(refused, Err(StateError::Inval));
-    assert_eq!(bed.create(id, 2), Err(StateError::Inval), "also an error");
+    let again = bed.home.create_session(&request, bed.now);
+    assert_eq!(again, Err(StateError::Inval), "also an error");
     let next = bed.create(id, 3).unwrap();
     assert_ne!(next.session, grant.session);
+}
+
+#[test]
+fn v4_sess_22_and_34_a_number_whose_request_failed_may_be_used_again() {
+    let mut bed = TestBed::new();
+    let id = bed.exchange(b"a", 1).unwrap().client_id;
+    let back = ChannelLimits {
+        operations: 1,
+        ..session_request(id, 1).back
+    };
+    for _ in 0..100 {
+        let request = SessionRequest {
+            back,
+            ..session_request(id, 1)
+        };
+        let refused = bed.home.create_session(&request, bed.now);
+        assert_eq!(refused, Err(StateError::TooSmall));
+    }
+    assert_eq!(bed.create(id, 3), Err(StateError::SeqMisordered));
+    let made = bed.create(id, 1).unwrap();
+    assert_eq!(bed.create(id, 1), Ok(made));
+    assert_eq!(bed.create(id, 0), Err(StateError::SeqMisordered));
 }
 
 #[test]

@@ -15,8 +15,6 @@ pub mod exchange_flags {
     pub const SUPPORTS_REFERRALS: u32 = 0x1;
     /// Migration is understood.
     pub const SUPPORTS_MIGRATION: u32 = 0x2;
-    /// Fenced operations (RFC 7862 section 2.4).
-    pub const SUPPORTS_FENCING: u32 = 0x4;
     /// Stateids are bound to principals.
     pub const BIND_PRINCIPAL: u32 = 0x100;
     /// Server without pNFS.
@@ -29,8 +27,9 @@ pub mod exchange_flags {
     pub const UPDATE: u32 = 0x4000_0000;
     /// The client ID is confirmed (results only).
     pub const CONFIRMED: u32 = 0x8000_0000;
-    /// Flags that arguments may have.
-    pub const ARGUMENTS: u32 = 0x4007_0107;
+    /// Flags that arguments may have. Not 4, which minor version 1 does not define and minor version
+    /// 2 defines for fencing (RFC 7862 section 14.1): as Linux's server, this one has none.
+    pub const ARGUMENTS: u32 = 0x4007_0103;
 }
 
 /// Flags of CREATE_SESSION (RFC 8881 section 18.36.3).
@@ -255,6 +254,8 @@ pub enum CallbackSecurity<'a> {
 xdr_struct! {
     /// RPCSEC_GSS contexts for callbacks (`gss_cb_handles4`).
     pub struct GssHandles<'a> {
+        /// How callbacks are protected.
+        pub service: GssService,
         /// The context that the server gave its handle.
         pub server: &'a [u8],
         /// The context that the client gave its handle.

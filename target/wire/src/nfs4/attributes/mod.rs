@@ -9,5 +9,6 @@ pub use bitmap::{Bitmap, WORDS_MAX};
 pub use decode::{AttributeValues, Attributes, SettableAttributes};
 pub use encode::{AttributeSource, encode_attributes};
 pub use table::{
-    Attribute, AttributeNumber, MaskedMode, ModeWithUmask, change_type, handle_expiry,
+    Attribute, AttributeNumber, MaskedMode, ModeWithUmask, OpenArguments, change_type,
+    handle_expiry, open_wishes,
 };

@@ -1,4 +1,5 @@
-//! The attributes that are known here (RFC 8881 section 5, RFC 7862 section 12, RFC 8275, RFC 8276).
+//! The attributes that are known here (RFC 8881 section 5, RFC 7862 section 12, RFC 8275,
+//! RFC 8276, RFC 9754).
 
 use super::Bitmap;
 use crate::nfs3::Device;
@@ -54,6 +55,32 @@ xdr_struct! {
         /// Bits that are cleared where no list is inherited.
         pub umask: u32,
     }
+}
+
+xdr_struct! {
+    /// What OPEN accepts (`open_arguments4`, RFC 9754): the sets of values of its arguments.
+    pub struct OpenArguments {
+        /// Of `share_access`: READ, WRITE and BOTH.
+        pub access: Bitmap,
+        /// Of `share_deny`.
+        pub deny: Bitmap,
+        /// Wishes for a delegation and beside: see [`open_wishes`].
+        pub wishes: Bitmap,
+        /// Kinds of claims.
+        pub claims: Bitmap,
+        /// Ways to create.
+        pub creation: Bitmap,
+    }
+}
+
+/// Numbers of [`OpenArguments::wishes`] (`open_args_share_access_want4`).
+pub mod open_wishes {
+    /// Any delegation.
+    pub const ANY: u32 = 3;
+    /// None.
+    pub const NONE: u32 = 4;
+    /// An earlier wish is taken back.
+    pub const CANCEL: u32 = 5;
 }
 
 macro_rules! attributes {
@@ -158,6 +185,7 @@ attributes! {
     ChangeType(u32) = 79, "change_attr_type", "what the change attribute tells, one of `change_type`";
     ModeUmask(ModeWithUmask) = 81, "mode_umask", "permission bits and the mask of the process (RFC 8275)";
     XattrSupport(bool) = 82, "xattr_support", "whether there are extended attributes (RFC 8276)";
+    OpenArguments(OpenArguments) = 86, "open_arguments", "what OPEN accepts (RFC 9754)";
 }
 
 impl AttributeNumber {
