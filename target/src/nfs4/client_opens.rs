@@ -13,7 +13,7 @@ use crate::state::{
 };
 
 /// Bits of `share_access` that are about delegations.
-const WISHES: u32 = share::WANT_MASK | share::SIGNAL_WHEN_AVAILABLE | share::PUSH_WHEN_UNCONTENDED;
+const WISHES: u32 = share::WANT_MASK | share::HINTS;
 
 /// The share reservation of an OPEN, and the delegation that comes with it.
 pub(super) async fn open(

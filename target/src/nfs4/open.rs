@@ -27,8 +27,7 @@ use crate::store_times::StoreClass;
 const TRIES: usize = 4;
 
 /// All bits that `share_access` may have.
-const ACCESS_BITS: u32 =
-    share::BOTH | share::WANT_MASK | share::SIGNAL_WHEN_AVAILABLE | share::PUSH_WHEN_UNCONTENDED;
+const ACCESS_BITS: u32 = share::BOTH | share::WANT_MASK | share::HINTS;
 
 /// Says once for all exports for whom denials hold.
 #[cold]

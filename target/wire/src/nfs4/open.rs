@@ -29,6 +29,10 @@ pub mod share {
     pub const SIGNAL_WHEN_AVAILABLE: u32 = 0x1_0000;
     /// Push a delegation when it is uncontended.
     pub const PUSH_WHEN_UNCONTENDED: u32 = 0x2_0000;
+    /// The client would keep the times of a file that it is delegated (RFC 9754).
+    pub const WANT_TIMESTAMPS: u32 = 0x10_0000;
+    /// The bits of wishes that may be left unfulfilled.
+    pub const HINTS: u32 = SIGNAL_WHEN_AVAILABLE | PUSH_WHEN_UNCONTENDED | WANT_TIMESTAMPS;
 }
 
 /// Flags of OPEN's results (`rflags`).
