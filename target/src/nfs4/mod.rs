@@ -6,6 +6,7 @@
 //! | `program`, `compound` | the program, and the engine that executes operations in order |
 //! | `table`, `rules` | static properties of operations and procedures |
 //! | `reply` | results within the bounds of transport and session |
+//! | `counters` | what was done, for operators |
 //! | `seam` | the interface to the state of clients: sessions, opens, locks |
 //! | `client_state`, `client_sessions`, `client_opens`, `client_locks`, `client_translation`, `cached_reply` | the answers of the room `state` |
 //! | `callback` | calls to clients |
@@ -30,6 +31,7 @@ mod client_state;
 mod client_translation;
 mod compound;
 mod copy;
+mod counters;
 mod data;
 mod decimal;
 mod directory;
@@ -57,8 +59,9 @@ mod xattrs;
 
 pub use callback::{CallbackSender, ForReactor};
 pub use client_state::{ClientRequest, ClientState, ServerIdentity};
+pub use counters::{Nfs4Counters, OperationCounters};
 pub use owners::OwnerDomain;
-pub use program::{Nfs4, Nfs4Counters};
+pub use program::Nfs4;
 pub use record_waits::RecordWaits;
 pub use reply::SessionBounds;
 pub use rules::INFO;

@@ -11,6 +11,7 @@ use millrace_wire::nfs4::{COMPOUND, CompoundHeader, CompoundReplyHeader, Operati
 use millrace_wire::xdr::Decode;
 
 use super::compound::CompoundRun;
+use super::counters::Nfs4Counters;
 use super::export_tree::ExportTree;
 use super::owners::{OwnerDomain, ReactorOwners};
 use super::reply::CompoundReply;
@@ -20,7 +21,6 @@ use crate::access::{Access, ServedExports};
 use crate::call::{Answer, Bulk, Reply, Shortage};
 use crate::exports::Exports;
 use crate::rpc::program::{Program, ProgramAnswer, ProgramCall, ProgramInfo, Unserved};
-use crate::store_times::StoreTimes;
 
 /// NFS version 4 over the exports of one reactor, with the state of clients behind `H`.
 pub struct Nfs4<S, H> {
@@ -30,14 +30,6 @@ pub struct Nfs4<S, H> {
     /// The folders above the exports of this table.
     tree: RefCell<Option<(Exports<S>, Rc<ExportTree>)>>,
     counters: Arc<Nfs4Counters>,
-}
-
-/// What NFS version 4 has done on one reactor, beside what all programs count.
-#[derive(Debug, Default)]
-#[repr(align(128))]
-pub struct Nfs4Counters {
-    /// How long operations of stores take.
-    pub store: StoreTimes,
 }
 
 impl<S: Store, H: StateSeam> Nfs4<S, H> {
@@ -145,7 +137,9 @@ impl<S: Store, H: StateSeam> Program for Nfs4<S, H> {
         if status != OperationStatus::Ok || header.operations == 0 {
             return Ok(refuse(call, reply, &header, status));
         }
-        let Ok(mut results) = CompoundReply::begin(reply, &call.header(), header.tag.0) else {
+        let Ok(mut results) =
+            CompoundReply::begin(reply, &self.counters, &call.header(), header.tag.0)
+        else {
             return Ok(refuse(call, reply, &header, OperationStatus::ReplyTooBig));
         };
         let exports = self.exports.table();

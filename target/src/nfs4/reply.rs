@@ -10,6 +10,7 @@ use millrace_wire::nfs4::{HasStatus, OperationNumber, OperationStatus, Verifier}
 use millrace_wire::rpc::ReplyHeader;
 use millrace_wire::xdr::{Encode, Encoder, Error, ITEMS_MAX, Result as XdrResult};
 
+use super::counters::Nfs4Counters;
 use super::table::BARE;
 use crate::call::{BulkResult, BulkResults, Reply};
 
@@ -32,6 +33,7 @@ pub struct SessionBounds {
 /// A reply to COMPOUND in the making.
 pub(super) struct CompoundReply<'r> {
     reply: &'r mut Reply,
+    counters: &'r Nfs4Counters,
     bounds: SessionBounds,
     /// Bytes encoded so far.
     length: usize,
@@ -57,6 +59,7 @@ impl<'r> CompoundReply<'r> {
     /// There is no room for it.
     pub fn begin(
         reply: &'r mut Reply,
+        counters: &'r Nfs4Counters,
         header: &ReplyHeader<'_>,
         tag: &[u8],
     ) -> Result<Self, Error> {
@@ -70,6 +73,7 @@ impl<'r> CompoundReply<'r> {
         let length = out.position();
         Ok(Self {
             reply,
+            counters,
             bounds: SessionBounds {
                 request: usize::MAX,
                 reply: usize::MAX,
@@ -167,7 +171,7 @@ impl<'r> CompoundReply<'r> {
         let filled = out.u32(number).and_then(|()| fill(&mut out));
         let length = out.position();
         match filled {
-            Ok(status) => self.appended(status, length),
+            Ok(status) => self.appended(number, status, length),
             Err(Error::Full) => self.refuse(number, self.too_big(most + 4)),
             Err(_) => self.refuse(number, OperationStatus::ServerFault),
         }
@@ -187,7 +191,7 @@ impl<'r> CompoundReply<'r> {
             self.status = status;
             return status;
         }
-        self.appended(status, length)
+        self.appended(number, status, length)
     }
 
     /// An encoder for a listing of at most `room` bytes, behind the operation's number, and the
@@ -206,7 +210,8 @@ impl<'r> CompoundReply<'r> {
         let at = self.length + BARE;
         let room = self.reply.room();
         room[at..at + verifier.len()].copy_from_slice(&verifier);
-        self.appended(OperationStatus::Ok, 4 + length)
+        let number = OperationNumber::Readdir.number();
+        self.appended(number, OperationStatus::Ok, 4 + length)
     }
 
     /// The free part of the message, at most `bytes` of it.
@@ -216,7 +221,8 @@ impl<'r> CompoundReply<'r> {
         &mut room[self.length..end]
     }
 
-    fn appended(&mut self, status: OperationStatus, length: usize) -> OperationStatus {
+    fn appended(&mut self, number: u32, status: OperationStatus, length: usize) -> OperationStatus {
+        self.counters.operations.count(number, status);
         self.length += length;
         self.count += 1;
         self.status = status;
@@ -325,6 +331,7 @@ impl<'r> CompoundReply<'r> {
             .and_then(OperationStatus::from_number)
             .unwrap_or(OperationStatus::ServerFault);
         self.is_repeated = true;
+        self.counters.replays.increment();
         self.length = end;
         self.items = items
             .iter()

@@ -404,6 +404,7 @@ fn spawn(
             page_size: shared.pool.page_size(),
             programs: shared.programs.counters(),
             nfs3: shared.programs.nfs3_counters(),
+            nfs4: shared.programs.nfs4_counters(),
             exports: shared.programs.export_counters(),
             rdma: Arc::clone(&shared.counters),
             flow: Arc::clone(shared.flow.counters()),

@@ -38,6 +38,7 @@ use crate::counters::ProgramsCounters;
 use crate::exports::ExportsCounters;
 use crate::flow::{ClientTable, FlowCounters};
 use crate::nfs3::Nfs3Counters;
+use crate::nfs4::Nfs4Counters;
 use crate::rdma::ConnectionCounters;
 use crate::replay::ReplayCache;
 use crate::tcp::TcpCounters;
@@ -55,6 +56,8 @@ pub struct ReactorParts {
     pub programs: Arc<ProgramsCounters>,
     /// Counters of NFS version 3 only.
     pub nfs3: Arc<Nfs3Counters>,
+    /// Counters of NFS version 4 only.
+    pub nfs4: Arc<Nfs4Counters>,
     /// Its programs' counters of each export.
     pub exports: ExportsCounters,
     /// Its RPC-over-RDMA connections.

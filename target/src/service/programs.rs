@@ -11,7 +11,7 @@ use crate::exports::{Exports, ExportsCounters};
 use crate::handle::HandleKey;
 use crate::mount3::{Mount3, MountTable};
 use crate::nfs3::{Nfs3, Nfs3Counters};
-use crate::nfs4::{ClientState, Nfs4, OwnerDomain};
+use crate::nfs4::{ClientState, Nfs4, Nfs4Counters, OwnerDomain};
 use crate::replay::ReplayCache;
 use crate::rpc::dispatch::Dispatcher;
 use crate::rpcbind::{Offers, Rpcbind};
@@ -103,6 +103,12 @@ impl<S: Store> ReactorPrograms<S> {
     #[must_use]
     pub fn nfs3_counters(&self) -> Arc<Nfs3Counters> {
         self.nfs3().counters()
+    }
+
+    /// Counters of NFS version 4 only.
+    #[must_use]
+    pub fn nfs4_counters(&self) -> Arc<Nfs4Counters> {
+        self.nfs4().counters()
     }
 
     fn nfs3(&self) -> &Nfs3<S> {

@@ -126,6 +126,45 @@ fn v4_deleg_28_operators_see_who_has_what_and_take_it() {
 }
 
 #[test]
+fn v4_perf_08_operations_are_counted_by_kind_and_failures_by_status() {
+    let folders = ServerFolders::new();
+    let (server, address) = folders.start();
+    let mut client = SessionClient::join(address, b"client");
+    assert_eq!(client.reclaim_complete(), Status::Ok);
+    client.open(b"memory", b"file").unwrap();
+    let missing = [Operation::Putrootfh(()), Operation::Lookup(b"missing")];
+    for _ in 0..2 {
+        assert_eq!(client.run(&missing).status(), Status::NoEntry);
+    }
+    // Its reply is kept, as it might have changed something.
+    let [root, export] = [Operation::Putrootfh(()), Operation::Lookup(b"memory")];
+    let removal = [root, export, Operation::Remove(b"missing")];
+    assert_eq!(client.run(&removal).status(), Status::NoEntry);
+    assert_eq!(client.repeat(&removal).status(), Status::NoEntry);
+    let other = [Operation::Getfh(())];
+    assert_eq!(client.repeat(&other).status(), Status::SequenceFalseRetry);
+    let (_, metrics) = server.get("/metrics");
+    for line in [
+        "operations_total{operation=\"exchange_id\"} 1",
+        "operations_total{operation=\"reclaim_complete\"} 1",
+        "operations_total{operation=\"open\"} 1",
+        "operations_total{operation=\"lookup\"} 4",
+        "operations_total{operation=\"remove\"} 1",
+        "operations_total{operation=\"read\"} 0",
+        "operation_errors_total{operation=\"lookup\"} 2",
+        "operation_errors_total{operation=\"sequence\"} 1",
+        "errors_total{status=\"noent\"} 3",
+        "errors_total{status=\"seq_false_retry\"} 1",
+        "replays_total 1",
+    ] {
+        let line = format!("\nmillrace_nfs4_{line}\n");
+        assert!(metrics.contains(&line), "{line} in {metrics}");
+    }
+    assert!(!metrics.contains("operation_errors_total{operation=\"open\"}"));
+    kill(server);
+}
+
+#[test]
 fn v4_lease_12_operators_see_the_grace_period_and_end_it() {
     let folders = ServerFolders::new();
     let (server, address) = folders.start();

@@ -203,6 +203,12 @@ impl SessionClient {
         self.compound(&all)
     }
 
+    /// Repeats a request of the last number.
+    pub fn repeat(&mut self, operations: &[Operation<'_>]) -> Results {
+        self.sequence -= 1;
+        self.run(operations)
+    }
+
     /// The lease that the server tells of.
     pub fn lease(&mut self) -> u32 {
         let wanted = Bitmap::of(&[AttributeNumber::LeaseTime]);

@@ -79,6 +79,10 @@ labels! {
          "inval", "fbig", "nospc", "rofs", "mlink", "nametoolong", "notempty", "dquot", "stale",
          "remote", "badhandle", "not_sync", "bad_cookie", "notsupp", "toosmall", "serverfault",
          "badtype", "jukebox"];
+    NFS4_OPERATION = "operation" "The operation of NFS version 4, by its name in RFC 8881, 7862 or 8276 in lower case; `other` for those that are not served."
+        [];
+    NFS4_STATUS = "status" "The status of the operation, by its name in RFC 8881, 7862 or 8276 in lower case."
+        [];
     REJECTION = "reason" "The reason why no procedure was reached, or its answer not sent."
         ["not_a_call", "rpc_mismatch", "auth_error", "program_unavailable", "program_mismatch",
          "procedure_unavailable", "garbage_arguments", "not_admitted", "too_large"];

@@ -4,6 +4,20 @@ super::families! {
     /// Clients of NFS version 4 and what they hold.
     CLIENT_STATE = "State of NFS version 4";
 
+    NFS4_OPERATIONS = Counter "millrace_nfs4_operations_total" in "operations" [NFS4_OPERATION]
+        "Answered operations of COMPOUNDs."
+        for "What clients of version 4 do: reads, opens, look-ups. Their calls are all COMPOUNDs.";
+    NFS4_OPERATION_ERRORS = Counter "millrace_nfs4_operation_errors_total" in "operations" [NFS4_OPERATION]
+        "Of these, operations answered with a status other than success."
+        for "Which operations fail; a LOOKUP of a missing name counts."
+        absent "operations that have not failed yet";
+    NFS4_ERRORS = Counter "millrace_nfs4_errors_total" in "operations" [NFS4_STATUS]
+        "The same by status."
+        for "Why operations fail: full (`nospc`), a lease that has ended (`expired`), a client that repeats a request with other arguments (`seq_false_retry`)."
+        absent "statuses that were not answered yet";
+    NFS4_REPLAYS = Counter "millrace_nfs4_replays_total" in "calls" []
+        "COMPOUNDs answered from the reply cache of a session."
+        for "Clients that repeat requests: lost connections.";
     NFS4_CLIENTS = Gauge "millrace_nfs4_clients" in "clients" []
         "Clients of NFS version 4, with or without sessions."
         for "How many clients a restart concerns."

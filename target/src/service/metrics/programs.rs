@@ -3,6 +3,7 @@
 use millrace_admin::metrics::{Families, catalogue};
 
 use crate::counters::{ProcedureCounters, Size};
+use crate::nfs4::Nfs4Counters;
 use crate::replay::ReplayCache;
 use crate::rpc::program::ProcedureInfo;
 use crate::service::control::ReactorParts;
@@ -24,9 +25,12 @@ pub(super) fn programs(out: &mut Families, parts: &ReactorParts) {
         let name = status.name().trim_start_matches("NFS3ERR_").to_lowercase();
         out.number(&catalogue::NFS_ERRORS, &[&name], count);
     }
+    operations(out, &parts.nfs4);
     for class in StoreClass::ALL {
-        let took = parts.nfs3.store.class(class).snapshot();
-        out.histogram(&catalogue::STORE_DURATION, &[class.name()], &took);
+        for store in [&parts.nfs3.store, &parts.nfs4.store] {
+            let took = store.class(class).snapshot();
+            out.histogram(&catalogue::STORE_DURATION, &[class.name()], &took);
+        }
     }
     for (reason, count) in [
         ("not_a_call", counters.not_calls.get()),
@@ -43,6 +47,26 @@ pub(super) fn programs(out: &mut Families, parts: &ReactorParts) {
         ("too_large", counters.too_large.get()),
     ] {
         out.number(&catalogue::RPC_REJECTED, &[reason], count);
+    }
+}
+
+/// What the COMPOUNDs of NFS version 4 consist of.
+fn operations(out: &mut Families, counters: &Nfs4Counters) {
+    out.number(&catalogue::NFS4_REPLAYS, &[], counters.replays.get());
+    for (name, answered, failed) in counters.operations.operations() {
+        let name = name.to_lowercase();
+        out.number(&catalogue::NFS4_OPERATIONS, &[&name], answered);
+        if failed > 0 {
+            out.number(&catalogue::NFS4_OPERATION_ERRORS, &[&name], failed);
+        }
+    }
+    for (status, count) in counters
+        .operations
+        .statuses()
+        .filter(|(_, count)| *count > 0)
+    {
+        let name = status.name().trim_start_matches("NFS4ERR_").to_lowercase();
+        out.number(&catalogue::NFS4_ERRORS, &[&name], count);
     }
 }
 
