@@ -20,7 +20,7 @@ PLACE = re.compile(r"^[^:]+:\d+:\d+: ")
 EXCLUDED = (r"<impl ([a-z]+::)*(Debug|Display) for ",)
 ENVIRONMENT = {"CARGO_PROFILE_DEV_DEBUG": "false", "CARGO_PROFILE_TEST_DEBUG": "false"}
 # The least time that tests of a mutant may take, and how many times as long as without it.
-LEAST_SECONDS, MORE = 60, 6
+LEAST_SECONDS, MORE = 20, 6
 
 # Constants that overflow are for the tests to notice. On the first line, so that all lines keep their
 # numbers, and not for the compiler of all crates, which then need no build of their own.
