@@ -363,6 +363,7 @@ fn memory_of_calls_is_divided_among_active_clients_without_what_is_for_receives(
 #[test]
 fn a_client_is_remembered_for_a_minute_and_while_anything_of_it_is_left() {
     type Left = Box<dyn std::any::Any>;
+    type Leave = fn(&Flow, &Rc<ClientShare>) -> Left;
     let nothing = |_: &Flow, _: &Rc<ClientShare>| -> Left { Box::new(()) };
     let connection =
         |flow: &Flow, _: &Rc<ClientShare>| -> Left { Box::new(flow.join_tcp(address(1))) };
@@ -380,7 +381,7 @@ fn a_client_is_remembered_for_a_minute_and_while_anything_of_it_is_left() {
         limit_export(flow, export, Some(1));
         Box::new(first_that_waits(flow, client, export))
     };
-    let cases: [(fn(&Flow, &Rc<ClientShare>) -> Left, bool); 5] = [
+    let cases: [(Leave, bool); 5] = [
         (nothing, false),
         (connection, true),
         (receives, true),
