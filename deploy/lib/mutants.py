@@ -354,8 +354,8 @@ def execute(program, folder, arguments, variables, limit):
 
 
 def reached(base, programs):
-    """By function, and program: the names of the tests that come to it; `None` for all. By program:
-    how long all its tests took, and one of them on average."""
+    """By function, and program: the names of the tests that come to it, and `None` if threads of
+    others do. By program: how long all its tests took, and one of them on average."""
     found, took, one_took = defaultdict(dict), {}, {}
     record = base / "reached"
     for program, folder in programs:
@@ -370,11 +370,7 @@ def reached(base, programs):
         one_took[program] = took[program] / max(len(tests), 1)
         for line in record.read_text("utf-8").splitlines():
             function, thread = line.split("\t", 1)
-            names = found[int(function)].setdefault(program, set())
-            if thread not in tests:
-                found[int(function)][program] = None
-            elif names is not None:
-                names.add(thread)
+            found[int(function)].setdefault(program, set()).add(thread if thread in tests else None)
     return found, took, one_took
 
 
@@ -406,11 +402,15 @@ def try_all(base, package, tests, made_of, findings, deadline):
                 findings.add(mutant, "untried")
             continue
         outcome = "survived"
-        quickest = sorted(
-            (took[program] if names is None else one_took[program] * len(names), program, names)
-            for program, names in by_function[function.number].items())
-        for expected, program, names in quickest:
-            arguments = ["--exact", *sorted(names)] if names is not None else []
+        steps = []
+        for program, names in by_function[function.number].items():
+            named = sorted(names - {None})
+            if named:
+                steps.append((one_took[program] * len(named), program, named))
+            if None in names:
+                steps.append((took[program], program, []))
+        for expected, program, names in sorted(steps):
+            arguments = ["--exact", *names] if names else []
             limit = max(LEAST_SECONDS, MORE * expected)
             status, _ = execute(program, folders[program], arguments,
                                 {"MILLRACE_MUTANT": str(number)}, limit)
