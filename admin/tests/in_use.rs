@@ -142,6 +142,88 @@ fn files_in_memory_and_open_files_and_connected_clients_each_are_a_use() {
 }
 
 #[test]
+fn files_in_memory_are_a_use_by_their_number_or_else_by_their_bytes() {
+    let bench = Bench::new();
+    bench.service.nfs4.states.lock().unwrap().clear();
+    bench.service.connections.lock().unwrap().clear();
+    // The root of a store is a file.
+    for (used_bytes, files, is_used) in [
+        (Some(0), None, false),
+        (Some(1), None, true),
+        (Some(4096), Some(0), false),
+        (Some(4096), Some(1), false),
+        (None, Some(2), true),
+    ] {
+        exported(&bench);
+        *bench.service.scratch.lock().unwrap() = (used_bytes, files);
+        let removed = bench.patch(json!({ "exports": [] }));
+        let expected = if is_used { 409 } else { 200 };
+        assert_eq!(removed.status, expected, "{used_bytes:?} {files:?}");
+    }
+}
+
+#[test]
+fn all_pages_of_states_count_and_few_of_their_clients_are_named() {
+    let bench = Bench::new();
+    exported(&bench);
+    let kind = millrace_admin::status::Nfs4StateKind::Open;
+    let states = (0..2500).map(|number| {
+        let mut state = support::nfs4::state("5f2a01000000000000000001", kind);
+        state.address = (number % 20 > 0).then(|| format!("192.0.2.{}", number % 20));
+        state
+    });
+    *bench.service.nfs4.states.lock().unwrap() = states.collect();
+    let used = &problem(&bench.patch(json!({ "exports": [] })), 409).uses[0];
+    assert!(used.message.contains("2500 opens"), "{}", used.message);
+    assert_eq!(used.clients.len(), 16, "{:?}", used.clients);
+
+    // A client without an address is named by its identifier.
+    bench.service.nfs4.states.lock().unwrap().truncate(1);
+    bench.service.connections.lock().unwrap().clear();
+    let used = &problem(&bench.patch(json!({ "exports": [] })), 409).uses[0];
+    assert_eq!(used.clients, ["5f2a9c0000000001"]);
+}
+
+#[test]
+fn of_many_connections_those_in_use_are_found() {
+    let bench = Bench::new();
+    let path = "/api/v1/clients/192.0.2.1";
+    let named = || -> Vec<String> {
+        let uses = problem(&bench.ask("DELETE", path, "", ""), 409).uses;
+        uses.into_iter().map(|one| one.resource).collect()
+    };
+    let idle = |id| {
+        let mut one = support::connection();
+        (one.id, one.requests_in_flight, one.exposures) = (id, 0, 0);
+        one
+    };
+    bench.service.nfs4.clients.lock().unwrap().clear();
+    *bench.service.connections.lock().unwrap() = (100..140).map(idle).collect();
+    bench.service.connections.lock().unwrap()[39].exposures = 1;
+    assert_eq!(named(), ["connection 139"]);
+    // A client of NFS version 4 beyond the first pages, one reason at a time.
+    for (at, id) in [130, 131, 132].into_iter().enumerate() {
+        let mut clients: Vec<_> = (0..2500)
+            .map(|number| support::nfs4::client(&format!("{number:016x}")))
+            .collect();
+        let last = clients.last_mut().unwrap();
+        let mut held = [0; 3];
+        held[at] = 1;
+        (last.opens, last.locked_ranges, last.delegations) = (held[0], held[1], held[2]);
+        last.connections = vec![id];
+        *bench.service.nfs4.clients.lock().unwrap() = clients;
+        assert_eq!(
+            named(),
+            [format!("connection {id}"), "connection 139".to_owned()]
+        );
+    }
+    for one in bench.service.connections.lock().unwrap().iter_mut() {
+        one.requests_in_flight = 1;
+    }
+    assert_eq!(named().len(), 16, "so many are named");
+}
+
+#[test]
 fn a_pool_does_not_become_smaller_than_its_use() {
     let bench = Bench::new();
     let size = bench.service.config().mempool.size.bytes();

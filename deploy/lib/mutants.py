@@ -19,8 +19,8 @@ PLACE = re.compile(r"^[^:]+:\d+:\d+: ")
 # Faults in what is only read by people who search for faults.
 EXCLUDED = (r"<impl ([a-z]+::)*(Debug|Display) for ",)
 ENVIRONMENT = {"CARGO_PROFILE_DEV_DEBUG": "false", "CARGO_PROFILE_TEST_DEBUG": "false"}
-# The least time that tests of a mutant may take, and how many times as long as without it.
-LEAST_SECONDS, MORE = 60, 6
+# The least time that tests of a mutant may take, and how many times as long as expected without it.
+LEAST_SECONDS, MORE = 30, 6
 
 # Constants that overflow are for the tests to notice. On the first line, so that all lines keep their
 # numbers, and not for the compiler of all crates, which then need no build of their own.
@@ -354,8 +354,8 @@ def execute(program, folder, arguments, variables, limit):
 
 
 def reached(base, programs):
-    """By function, and program: the names of the tests that come to it; `None` for all. By program:
-    how long all its tests took, and one of them on average."""
+    """By function, and program: the names of the tests that come to it, and `None` if threads of
+    others do. By program: how long all its tests took, and one of them on average."""
     found, took, one_took = defaultdict(dict), {}, {}
     record = base / "reached"
     for program, folder in programs:
@@ -370,11 +370,7 @@ def reached(base, programs):
         one_took[program] = took[program] / max(len(tests), 1)
         for line in record.read_text("utf-8").splitlines():
             function, thread = line.split("\t", 1)
-            names = found[int(function)].setdefault(program, set())
-            if thread not in tests:
-                found[int(function)][program] = None
-            elif names is not None:
-                names.add(thread)
+            found[int(function)].setdefault(program, set()).add(thread if thread in tests else None)
     return found, took, one_took
 
 
@@ -406,11 +402,16 @@ def try_all(base, package, tests, made_of, findings, deadline):
                 findings.add(mutant, "untried")
             continue
         outcome = "survived"
-        quickest = sorted(by_function[function.number].items(), key=lambda one: (
-            took[one[0]] if one[1] is None else one_took[one[0]] * len(one[1])))
-        for program, names in quickest:
-            arguments = ["--exact", *sorted(names)] if names is not None else []
-            limit = max(LEAST_SECONDS, MORE * took[program])
+        steps = []
+        for program, names in by_function[function.number].items():
+            named = sorted(names - {None})
+            if named:
+                steps.append((one_took[program] * len(named), program, named))
+            if None in names:
+                steps.append((took[program], program, []))
+        for expected, program, names in sorted(steps):
+            arguments = ["--exact", *names] if names else []
+            limit = max(LEAST_SECONDS, MORE * expected)
             status, _ = execute(program, folders[program], arguments,
                                 {"MILLRACE_MUTANT": str(number)}, limit)
             if status != 0:

@@ -69,6 +69,16 @@ fn is_refused(number: libc::c_long, first: libc::c_long) -> bool {
     call(number, first).is_err_and(|error| error.raw_os_error() == Some(libc::EPERM))
 }
 
+/// Of the x32 ABI: mount by its number of this architecture, and ptrace and kexec_load by their own.
+#[cfg(target_arch = "x86_64")]
+const X32: [(libc::c_long, libc::c_long); 3] = [
+    (0x4000_0000 + libc::SYS_mount, 0),
+    (0x4000_0000 + 521, 0),
+    (0x4000_0000 + 528, 0),
+];
+#[cfg(not(target_arch = "x86_64"))]
+const X32: [(libc::c_long, libc::c_long); 0] = [];
+
 fn denied<T>(outcome: io::Result<T>) -> bool {
     outcome.is_err_and(|error| error.kind() == ErrorKind::PermissionDenied)
 }
@@ -102,7 +112,10 @@ fn programs_processes_and_the_kernels_insides_are_out_of_reach() {
         (libc::SYS_unshare, libc::CLONE_NEWUSER.into()),
         // No folder is served.
         (libc::SYS_open_by_handle_at, -1),
-    ] {
+    ]
+    .into_iter()
+    .chain(X32)
+    {
         assert!(
             is_refused(number, first),
             "{number}: {:?}",
@@ -180,6 +193,13 @@ fn capabilities_that_were_given_up_do_not_come_back() {
         .unwrap();
     assert_eq!(after.permitted, before.permitted & kept);
     assert_eq!(after.effective, after.permitted);
+    assert_eq!(after.inheritable, before.inheritable & kept);
+    let told = outcomes().iter().find(|one| one.key == "capabilities");
+    let told = &told.unwrap().detail;
+    assert!(
+        told.starts_with("left ") && told.contains("IPC_LOCK"),
+        "{told}"
+    );
     assert!(set_capabilities(None, before).is_err());
     for one in [CapabilitySet::SYS_ADMIN, CapabilitySet::SETUID] {
         assert!(!capability_is_in_bounding_set(one).unwrap());

@@ -10,7 +10,7 @@ use crate::status::{
     ConnectionStatus, ExportStatus, ListPage, Nfs4Client, Nfs4StateFilter, ResourceUse,
 };
 
-/// The most clients named for one resource.
+/// The most clients named for one resource, and the most connections named for one client.
 const CLIENTS_MAX: usize = 16;
 /// The most items of NFS version 4 of a page, and the most pages that are read.
 const PAGE: usize = 1000;
@@ -191,11 +191,10 @@ fn of_connections(
     wanted: impl Fn(&ConnectionStatus) -> bool,
 ) -> Result<Vec<ResourceUse>, ControlError> {
     let connections = control.connections()?;
-    let mut connections: Vec<_> = connections.into_iter().filter(wanted).collect();
+    let connections: Vec<_> = connections.into_iter().filter(wanted).collect();
     if connections.is_empty() {
         return Ok(Vec::new());
     }
-    connections.truncate(CLIENTS_MAX);
     let holders = all_nfs4_clients(control)?;
     let used = connections.into_iter().filter_map(|one| {
         let mut reasons = Vec::new();
@@ -216,7 +215,7 @@ fn of_connections(
             clients: vec![one.peer],
         })
     });
-    Ok(used.collect())
+    Ok(used.take(CLIENTS_MAX).collect())
 }
 
 fn all_nfs4_clients(control: &dyn Control) -> Result<Vec<Nfs4Client>, ControlError> {

@@ -44,6 +44,8 @@ pub struct Service {
     pub nfs4: nfs4::StateOfClients,
     /// None answer, if this is none.
     pub pools: Mutex<Option<Vec<PoolStatus>>>,
+    /// Used bytes and files of `/scratch`.
+    pub scratch: Mutex<(Option<u64>, Option<u64>)>,
 }
 
 impl Service {
@@ -62,6 +64,7 @@ impl Service {
             drain: Mutex::new(DrainPhase::Serving),
             nfs4: nfs4::StateOfClients::default(),
             pools: Mutex::default(),
+            scratch: Mutex::new((Some(1536), None)),
         })
     }
 
@@ -251,6 +254,7 @@ impl Control for Service {
         let configured = config.exports.iter().find(|one| one.path == "/scratch");
         let clients = configured.map(|one| one.clients.iter().map(ToString::to_string).collect());
         let usual = || vec!["127.0.0.0/8".to_owned(), "::1/128".to_owned()];
+        let (used_bytes, files) = *self.scratch.lock().unwrap();
         let scratch = ExportStatus {
             path: "/scratch".to_owned(),
             store: "memory".to_owned(),
@@ -258,8 +262,8 @@ impl Control for Service {
             squash: "none".to_owned(),
             clients: clients.unwrap_or_else(usual),
             capacity_bytes: Some(1 << 30),
-            used_bytes: Some(1536),
-            files: None,
+            used_bytes,
+            files,
             requests: 99,
             bytes_read: 0,
             bytes_written: 3 << 30,

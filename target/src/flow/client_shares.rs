@@ -141,7 +141,8 @@ impl Flow {
         self.count();
         let connections = client.connections.get();
         let first = (connections + 1).saturating_mul(FIRST_RECEIVES);
-        if connections > 0 && first > client.share.get() {
+        // Never of a first connection: every share has room for one.
+        if first > client.share.get() {
             self.inner.counters.turned_away.add(1);
             return None;
         }

@@ -284,4 +284,27 @@ mod tests {
         clients.set_limits(&[], [(used, limit)], Instant::now());
         assert!(!held.is_unlimited());
     }
+
+    #[test]
+    fn clients_without_holders_do_not_fill_the_table() {
+        let clients = ClientTable::new(1);
+        let address = |number: u32| IpAddr::from((0x0a00_0000 + number).to_be_bytes());
+        let connected: Vec<_> = (0..100).map(|one| clients.client(address(one))).collect();
+        let sizes = (100..2000).map(|one| {
+            drop(clients.client(address(one)));
+            clients.lock().clients.len()
+        });
+        // They are looked for when there may be as many as the others, not each time.
+        assert_eq!(sizes.max(), Some(2 * connected.len() + 16));
+    }
+
+    #[test]
+    fn a_ban_is_of_the_whole_process() {
+        let (clients, now) = (ClientTable::new(1), Instant::now());
+        let address = IpAddr::from([10, 0, 0, 1]);
+        let until = now + std::time::Duration::from_secs(1);
+        clients.bans().ban(address, until, now).unwrap();
+        assert!(clients.clone().bans().has(address, now));
+        assert!(!ClientTable::new(1).bans().has(address, now));
+    }
 }

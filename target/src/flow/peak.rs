@@ -47,9 +47,7 @@ impl InFlightPeak {
         }
         let in_turn = self.in_turn.get() + 1;
         self.in_turn.set(in_turn);
-        if in_turn > self.most.get() {
-            self.most.set(in_turn);
-        }
+        self.most.set(self.most.get().max(in_turn));
     }
 
     #[cold]
@@ -119,6 +117,10 @@ mod tests {
         assert_eq!(peak.most(start + PERIOD * 3 - STEP, 0), 3);
         turn(&peak, start + PERIOD * 5, 1, 0);
         assert_eq!(peak.most(start + PERIOD * 5, 0), 1);
+        turn(&peak, start + PERIOD * 5, 8, 0);
+        // At the end of the period after that of the peak, to the nanosecond.
+        turn(&peak, start + PERIOD * 7, 1, 0);
+        assert_eq!(peak.most(start + PERIOD * 7, 0), 1);
     }
 
     #[test]

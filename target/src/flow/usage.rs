@@ -279,6 +279,17 @@ mod tests {
     }
 
     #[test]
+    fn a_reactor_beyond_those_of_the_table_counts_as_the_last_one() {
+        let clients = ClientTable::new(2);
+        let usages = [1, 2, 3].map(|reactor| open(&clients, FIRST, reactor));
+        usages
+            .iter()
+            .for_each(|one| one.answered(Duration::ZERO, 1));
+        let record = clients.client(FIRST);
+        assert_eq!(record.slots[1].requests.get(), 3);
+    }
+
+    #[test]
     fn every_connection_has_an_identifier_of_its_own() {
         let clients = ClientTable::new(1);
         let copy = clients.clone();

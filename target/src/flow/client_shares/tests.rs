@@ -2,7 +2,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
-use millrace_mempool::{HugepagePolicy, PoolConfig, Registry};
+use millrace_mempool::{HugepagePolicy, MemoryAccount, PoolConfig, Registry};
 
 use super::super::ClientLimit;
 use super::super::rate::Rates;
@@ -21,6 +21,22 @@ fn pool() -> Pool {
 
 fn flow() -> Flow {
     Flow::of_one_reactor(&pool(), Class::Control, &Clock::new(Instant::now()))
+}
+
+/// Two reactors of one process, with equal pools.
+fn flows() -> [Flow; 2] {
+    let (clients, clock) = (ClientTable::new(2), Clock::new(Instant::now()));
+    [0, 1].map(|reactor| Flow::new(&clients, reactor, &pool(), Class::Control, &clock))
+}
+
+/// Receives that clients may hold together.
+fn budget(flow: &Flow) -> u32 {
+    let all = flow.pool().attainable(Class::Control) / RECEIVES_PART;
+    u32::try_from(all).unwrap()
+}
+
+fn pass_time(flow: &Flow, time: Duration) {
+    flow.clock().turn(flow.clock().now() + time);
 }
 
 fn rates(iops: Option<u64>) -> Rates {
@@ -73,9 +89,8 @@ fn first_that_waits(flow: &Flow, client: &Rc<ClientShare>, export: ExportId) -> 
 fn a_share_has_room_for_the_first_receives_of_every_connection() {
     let flow = flow();
     // Another client holds all but the first receives of three connections.
-    let all = flow.pool().attainable(Class::Control) / RECEIVES_PART;
     let other = flow.join(address(2)).unwrap();
-    other.note_held(0, u32::try_from(all).unwrap() - 3 * FIRST_RECEIVES);
+    other.note_held(0, budget(&flow) - 3 * FIRST_RECEIVES);
     let client = flow.join(address(1)).unwrap();
     assert!(flow.join(address(1)).is_some());
     assert!(flow.join(address(1)).is_some());
@@ -111,7 +126,7 @@ fn whoever_is_by_tcp_has_a_part_until_it_leaves() {
 fn a_client_that_calls_by_tcp_again_has_its_part_at_once() {
     let flow = flow();
     let (first, second) = (flow.join_tcp(address(1)), flow.join_tcp(address(2)));
-    flow.clock().turn(flow.clock().now() + 2 * SECOND);
+    pass_time(&flow, 2 * SECOND);
     flow.called_by_tcp(&first);
     flow.recount();
     assert_eq!(flow.tcp_part(90), 45, "the other one is idle");
@@ -124,7 +139,7 @@ fn a_client_that_calls_by_tcp_again_has_its_part_at_once() {
 fn a_client_that_calls_by_rdma_again_has_its_part_at_once() {
     let flow = flow();
     let [first, second] = [1, 2].map(|last| flow.join(address(last)).unwrap());
-    flow.clock().turn(flow.clock().now() + 2 * SECOND);
+    pass_time(&flow, 2 * SECOND);
     let sharers = |client: &ClientShare| {
         flow.called(client);
         flow.recount();
@@ -140,7 +155,7 @@ fn the_most_calls_in_service_at_once_are_published() {
     let client = flow.join(address(1)).unwrap();
     for _ in 0..3 {
         // Each in a turn of its own.
-        flow.clock().turn(flow.clock().now() + SECOND / 1000);
+        pass_time(&flow, SECOND / 1000);
         flow.called(&client);
     }
     for _ in 0..3 {
@@ -182,7 +197,7 @@ fn calls_are_counted_while_they_wait_and_their_time_is_their_clients() {
         .map(|_| first_that_waits(&flow, &client, export))
         .collect();
     assert_eq!(waiting(), (vec![(address(1), 2)], 2, 0));
-    flow.clock().turn(flow.clock().now() + 5 * SECOND);
+    pass_time(&flow, 5 * SECOND);
     assert!(calls.iter_mut().all(has_passed));
     assert_eq!(waiting(), (Vec::new(), 0, 0));
     let usage = flow.clients().usage().present;
@@ -208,7 +223,7 @@ fn no_call_passes_those_that_wait_when_a_limit_changes() {
             let mut second = call(&flow, &client, export, bytes);
             assert!(!has_passed(&mut second), "the first still waits");
             assert!(has_passed(&mut first));
-            flow.clock().turn(flow.clock().now() + SECOND);
+            pass_time(&flow, SECOND);
             assert!(has_passed(&mut second));
             flow.limits_changed();
             assert_eq!(gates(), kept, "only with a limit");
@@ -235,13 +250,158 @@ fn the_window_of_a_limit_is_shared_by_whoever_waits_there() {
     drop((alone, other));
     assert_eq!(second.window(), None);
 
-    let (clients, clock) = (ClientTable::new(2), Clock::new(Instant::now()));
-    let pool = pool();
-    let flows = [0, 1].map(|core| Flow::new(&clients, core, &pool, Class::Control, &clock));
+    let flows = flows();
     let shares = flows.each_ref().map(|flow| flow.join(address(1)).unwrap());
     limit_clients(&flows[0], Some(1000));
     let waits = first_that_waits(&flows[1], &shares[1], export);
     let window = shares[1].window();
     assert_eq!(window, Some((5, Cause::ClientLimit)), "two reactors");
     drop(waits);
+}
+
+#[test]
+fn a_client_on_several_reactors_has_less_of_each_from_the_moment_it_comes() {
+    let [one, two] = flows();
+    let share = |client: &ClientShare| one.share(client);
+    let client = one.join(address(1)).unwrap();
+    one.note_demand(&client, 0, u32::MAX);
+    assert_eq!(share(&client), budget(&one) / 2, "a part is reserved");
+    let elsewhere = two.join(address(1)).unwrap();
+    assert_eq!(share(&client), budget(&one) / 3);
+    // Only its first connection and its last one change the shares on other reactors.
+    let epoch = one.clients().epoch();
+    let again = two.join(address(1)).unwrap();
+    two.leave(&again);
+    assert_eq!(one.clients().epoch(), epoch);
+    two.leave(&elsewhere);
+    assert_eq!(share(&client), budget(&one) / 2);
+}
+
+#[test]
+fn receives_that_idle_clients_hold_are_not_divided() {
+    let flow = flow();
+    let [client, idle] = [1, 2].map(|last| flow.join(address(last)).unwrap());
+    flow.note_demand(&client, 0, u32::MAX);
+    idle.note_held(0, 100);
+    pass_time(&flow, 2 * SECOND);
+    flow.called(&client);
+    assert_eq!(flow.share(&client), (budget(&flow) - 100) / 2);
+}
+
+#[test]
+fn a_request_for_receives_that_goes_up_and_down_changes_no_share() {
+    let flow = flow();
+    let client = flow.join(address(1)).unwrap();
+    assert!(client.note_demand(0, 10));
+    flow.recount();
+    let changes = [(10, 4), (4, 10), (10, 11)];
+    let matter = changes.map(|(before, after)| client.note_demand(before, after));
+    assert_eq!(matter, [false, false, true]);
+}
+
+#[test]
+fn a_client_is_idle_after_a_second_and_counted_as_such_soon_after() {
+    let flow = flow();
+    let _client = flow.join_tcp(address(1));
+    let part = || {
+        flow.recount();
+        flow.tcp_part(90)
+    };
+    pass_time(&flow, ACTIVE_FOR);
+    assert_eq!(part(), 45);
+    pass_time(&flow, Duration::from_nanos(1));
+    assert_eq!(part(), 45, "clients were counted a moment ago");
+    pass_time(&flow, RECOUNT_AFTER);
+    assert_eq!(part(), 90);
+}
+
+#[test]
+fn clients_are_counted_that_have_rdma_connections() {
+    let flow = flow();
+    let counted = || {
+        flow.recount();
+        flow.counters().clients.get()
+    };
+    let [first, _second] = [1, 2].map(|last| flow.join(address(last)).unwrap());
+    let _third = flow.join_tcp(address(3));
+    assert_eq!(counted(), 2);
+    flow.leave(&first);
+    assert_eq!(counted(), 1);
+}
+
+/// Buffers of a class that the calls of a client obtain.
+fn obtainable(flow: &Flow, client: &ClientShare, class: Class) -> u64 {
+    let account = MemoryAccount::new(client.memory());
+    let _charging = flow.charging(&account);
+    let buffers: Vec<_> = std::iter::from_fn(|| flow.pool().try_obtain(class)).collect();
+    buffers.len() as u64
+}
+
+#[test]
+fn memory_of_calls_is_divided_among_active_clients_without_what_is_for_receives() {
+    let flow = flow();
+    let [client, _idle] = [1, 2].map(|last| flow.join(address(last)).unwrap());
+    let all = |class| flow.pool().attainable(class);
+    let obtained =
+        || [Class::Control, Class::Medium].map(|class| obtainable(&flow, &client, class));
+    let receives = u64::from(budget(&flow));
+    let divided = [all(Class::Control) - receives, all(Class::Medium)];
+    flow.called(&client);
+    assert_eq!(
+        obtained(),
+        divided.map(|all| all / 3),
+        "one part is reserved"
+    );
+    pass_time(&flow, 2 * SECOND);
+    assert_eq!(
+        obtained(),
+        divided.map(|all| all / 2),
+        "the other one is idle"
+    );
+}
+
+#[test]
+fn a_client_is_remembered_for_a_minute_and_while_anything_of_it_is_left() {
+    type Left = Box<dyn std::any::Any>;
+    type Leave = fn(&Flow, &Rc<ClientShare>) -> Left;
+    let nothing = |_: &Flow, _: &Rc<ClientShare>| -> Left { Box::new(()) };
+    let connection =
+        |flow: &Flow, _: &Rc<ClientShare>| -> Left { Box::new(flow.join_tcp(address(1))) };
+    let receives = |_: &Flow, client: &Rc<ClientShare>| -> Left {
+        client.note_held(0, 1);
+        Box::new(())
+    };
+    let memory = |flow: &Flow, client: &Rc<ClientShare>| -> Left {
+        let account = MemoryAccount::new(client.memory());
+        let _charging = flow.charging(&account);
+        Box::new(flow.pool().try_obtain(Class::Medium).unwrap())
+    };
+    let call = |flow: &Flow, client: &Rc<ClientShare>| -> Left {
+        let export = ExportId::of("/export");
+        limit_export(flow, export, Some(1));
+        Box::new(first_that_waits(flow, client, export))
+    };
+    let cases: [(Leave, bool); 5] = [
+        (nothing, false),
+        (connection, true),
+        (receives, true),
+        (memory, true),
+        (call, true),
+    ];
+    for (at, (leave, is_kept)) in cases.into_iter().enumerate() {
+        let flow = flow();
+        let client = flow.client(address(1));
+        let _left = leave(&flow, &client);
+        let is_known = || {
+            flow.recount();
+            flow.inner.shares.borrow().contains_key(&address(1))
+        };
+        let moment = Duration::from_nanos(1);
+        pass_time(&flow, REMEMBERED_FOR - moment);
+        assert!(is_known(), "case {at}");
+        pass_time(&flow, moment);
+        // Clients are counted again.
+        flow.inner.stale.set(true);
+        assert_eq!(is_known(), is_kept, "case {at}");
+    }
 }

@@ -63,7 +63,11 @@ fn needed(config: &Config, file: &Path) -> CapabilitySet {
     // are read again later, would become unreadable.
     let user = geteuid();
     let foreign = |path: &Path| fs::metadata(path).is_ok_and(|of| of.uid() != user.as_raw());
-    if user.is_root() && places::own(config, file).any(|place| foreign(&place.path)) {
+    if user.is_root()
+        && places::own(config, file)
+            .iter()
+            .any(|place| foreign(&place.path))
+    {
         needed |= CapabilitySet::DAC_OVERRIDE;
     }
     needed
@@ -136,5 +140,55 @@ mod tests {
     fn sets_are_told_by_name() {
         assert_eq!(names(CapabilitySet::empty()), "none");
         assert_eq!(names(ALWAYS), "NET_BIND_SERVICE, IPC_LOCK");
+    }
+
+    #[test]
+    fn root_goes_on_to_read_files_of_others_that_the_configuration_names() {
+        if !geteuid().is_root() {
+            return millrace_testing::skip!("this takes root");
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("millraced.yaml");
+        fs::write(&file, "").unwrap();
+        let mut config = Config::default();
+        assert_eq!(needed(&config, &file), ALWAYS);
+        std::os::unix::fs::chown(&file, Some(1), None).unwrap();
+        assert_eq!(needed(&config, &file), ALWAYS | CapabilitySet::DAC_OVERRIDE);
+        config.admin.exportable_roots = vec!["/srv".into()];
+        assert!(needed(&config, &file).contains(FOR_FOLDERS));
+    }
+
+    /// Runs a test on a thread of its own, whose capabilities end with it.
+    fn on_own_thread(test: fn()) {
+        std::thread::spawn(test).join().unwrap();
+    }
+
+    #[test]
+    fn some_can_be_dropped_and_the_rest_stays() {
+        on_own_thread(|| {
+            let before = capabilities(None).unwrap().permitted;
+            drop_some(CapabilitySet::SYS_ADMIN).unwrap();
+            let after = capabilities(None).unwrap().permitted;
+            assert_eq!(after, before - CapabilitySet::SYS_ADMIN);
+        });
+    }
+
+    #[test]
+    fn a_bounding_set_that_cannot_be_reduced_is_told() {
+        on_own_thread(|| {
+            let mut own = capabilities(None).unwrap();
+            own.permitted -= CapabilitySet::SETPCAP;
+            own.effective -= CapabilitySet::SETPCAP;
+            set_capabilities(None, own).unwrap();
+            let told = keep_only(ALWAYS).unwrap();
+            assert!(
+                told.starts_with("left ") && told.ends_with("without CAP_SETPCAP"),
+                "{told}"
+            );
+            assert_eq!(
+                capabilities(None).unwrap().permitted,
+                own.permitted & ALWAYS
+            );
+        });
     }
 }

@@ -73,12 +73,17 @@ pub fn missing(config: &Config) -> Option<String> {
 /// Keys of a configuration that name files which this process cannot open any more.
 #[must_use]
 pub fn outside(config: &Config) -> Vec<ConfigProblem> {
-    let Some(granted) = GRANTED.get() else {
-        return Vec::new();
-    };
+    GRANTED
+        .get()
+        .map_or_else(Vec::new, |granted| beyond(granted, config))
+}
+
+/// Keys that name files which are not granted.
+fn beyond(granted: &[(PathBuf, PlaceUse)], config: &Config) -> Vec<ConfigProblem> {
     // The configuration file does not change.
     let none = Path::new("/");
-    let places = own(config, none).filter(|place| place.path != none);
+    let own = own(config, none);
+    let places = own.into_iter().filter(|place| place.path != none);
     let mut problems: Vec<ConfigProblem> = Vec::new();
     for place in places.chain(exported(config)) {
         let path = resolved(&place.path);
@@ -150,7 +155,7 @@ fn ruleset(config: &Config) -> Result<Ruleset, String> {
 /// # Errors
 /// A folder is on the root file system.
 fn grants(config: &Config, file: Option<&Path>) -> Result<Vec<UsedPath>, String> {
-    let mut grants: Vec<_> = system(config).collect();
+    let mut grants = system(config);
     grants.extend(file.into_iter().flat_map(|file| own(config, file)));
     for place in exported(config) {
         // A missing one is refused elsewhere, or is created later.
@@ -203,5 +208,61 @@ mod tests {
     fn nobody_is_limited_before_the_start() {
         let config = config::parse("state_directory: /var/lib/millrace", "test");
         assert_eq!(outside(&config.unwrap()), []);
+    }
+
+    #[test]
+    fn what_lies_beyond_what_was_granted_is_told_once_for_each_key() {
+        let folder = tempfile::tempdir().unwrap();
+        let here = fs::canonicalize(folder.path()).unwrap();
+        let at = |name: &str| here.join(name);
+        fs::create_dir(at("real")).unwrap();
+        std::os::unix::fs::symlink("real", at("link")).unwrap();
+        let granted = [(at("real"), PlaceUse::Write), (at("read"), PlaceUse::Read)];
+        for (file, key, is_told) in [
+            ("real/new/token", "token_file", false),
+            ("link/new/token", "token_file", false),
+            ("read/tokens/one", "token_file", false),
+            ("read/log/audit", "audit_file", true),
+            ("other/tokens/one", "token_file", true),
+        ] {
+            let text = format!("admin: {{ {key}: {} }}", at(file).display());
+            let config = config::parse(&text, "test").unwrap();
+            let told = beyond(&granted, &config);
+            let told: Vec<_> = told.iter().map(|one| one.path.to_string()).collect();
+            let expected = is_told.then(|| format!("admin.{key}"));
+            assert_eq!(told, expected.into_iter().collect::<Vec<_>>(), "{file}");
+        }
+    }
+
+    #[test]
+    fn each_use_has_the_rights_that_it_takes_and_no_others() {
+        let [read, device, write] = [PlaceUse::Read, PlaceUse::Device, PlaceUse::Write].map(rights);
+        for (right, of) in [
+            (AccessFs::ReadFile, [true, true, true]),
+            (AccessFs::ReadDir, [true, true, true]),
+            (AccessFs::WriteFile, [false, true, true]),
+            (AccessFs::Truncate, [false, false, true]),
+            (AccessFs::MakeReg, [false, false, true]),
+            (AccessFs::Refer, [false, false, true]),
+            (AccessFs::IoctlDev, [false, true, false]),
+            (AccessFs::Execute, [false, false, false]),
+        ] {
+            let found = [read, device, write].map(|rights| rights.contains(right));
+            assert_eq!(found, of, "{right:?}");
+        }
+    }
+
+    #[test]
+    fn files_by_handle_matter_only_where_folders_are_served() {
+        let why = |text: &str| ruleset(&config::parse(text, "test").unwrap()).err();
+        let handles = "files opened by handle";
+        let of_memory = why("log: warn");
+        assert!(of_memory.is_none_or(|why| !why.contains(handles)));
+        let has_them = Erratum::current().contains(Erratum::DisconnectedDirectoryHandling);
+        let of_folders = why("admin: { exportable_roots: [/srv] }");
+        assert_eq!(
+            of_folders.is_some_and(|why| why.contains(handles)),
+            !has_them
+        );
     }
 }

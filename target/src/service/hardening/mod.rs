@@ -145,3 +145,38 @@ fn may_serve_folders(config: &Config) -> bool {
     !config.admin.exportable_roots.is_empty()
         || exports.any(|export| matches!(export.store, Store::Posix(_)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use millrace_admin::config;
+
+    #[test]
+    fn what_this_kernel_lacks_is_noted_or_a_problem_by_how_much_it_is_wanted() {
+        // No kernel can grant the root file system alone.
+        let config = |level: &str| {
+            let text =
+                format!("admin: {{ exportable_roots: [/] }}\nhardening: {{ landlock: {level} }}");
+            config::parse(&text, "test").unwrap()
+        };
+        let told = |level: &str| {
+            let (notes, problems) = (notes(&config(level)), problems(&config(level)));
+            let problems = problems.iter().map(|one| one.path.to_string());
+            (notes, problems.collect::<Vec<_>>())
+        };
+        let nothing = (Vec::new(), Vec::new());
+        assert_eq!(told("off"), nothing);
+        assert_eq!(told("required").1, ["hardening.landlock"]);
+        assert!(told("required").0.is_empty());
+        let (notes, problems) = told("on");
+        let [note] = notes.as_slice() else {
+            panic!("{notes:?}");
+        };
+        let begin = "hardening.landlock: would not be in force: ";
+        assert!(
+            note.len() > begin.len() && note.starts_with(begin),
+            "{note}"
+        );
+        assert!(problems.is_empty());
+    }
+}

@@ -62,7 +62,7 @@ const DEVICES: &str = "/dev/infiniband";
 
 /// The server's own files, each with its folder, as files are replaced under the same names; for a
 /// link, also its target.
-pub fn own(config: &Config, file: &Path) -> impl Iterator<Item = UsedPath> {
+pub fn own(config: &Config, file: &Path) -> Vec<UsedPath> {
     let root = KeyPath::root;
     let admin = || root().key("admin");
     let mut files = vec![(root(), Some(file), PlaceUse::Write)];
@@ -147,11 +147,11 @@ pub fn own(config: &Config, file: &Path) -> impl Iterator<Item = UsedPath> {
         let (path, used) = (path?, PlaceUse::Write);
         Some(UsedPath { key, path, used })
     }));
-    places.into_iter()
+    places
 }
 
 /// The folders used by clients, now or later.
-pub fn exported(config: &Config) -> impl Iterator<Item = UsedPath> {
+pub fn exported(config: &Config) -> Vec<UsedPath> {
     let exports = config.exports.iter().enumerate();
     let exports = exports.filter_map(|(index, export)| match &export.store {
         Store::Posix(posix) => {
@@ -165,15 +165,16 @@ pub fn exported(config: &Config) -> impl Iterator<Item = UsedPath> {
         let key = KeyPath::root().key("admin").key("exportable_roots");
         (key.index(index), root)
     });
-    exports.chain(roots).map(|(key, path)| UsedPath {
+    let all = exports.chain(roots).map(|(key, path)| UsedPath {
         key,
         path: path.clone(),
         used: PlaceUse::Write,
-    })
+    });
+    all.collect()
 }
 
 /// System paths used by a server of this configuration.
-pub fn system(config: &Config) -> impl Iterator<Item = UsedPath> {
+pub fn system(config: &Config) -> Vec<UsedPath> {
     let mut fabrics = config.fabric.iter();
     let verbs = devices::BUILT_IN || fabrics.any(|fabric| fabric.provider == Provider::Verbs);
     let names = config.gss.is_some() || !config.nfs4.domain.is_empty();
@@ -183,11 +184,12 @@ pub fn system(config: &Config) -> impl Iterator<Item = UsedPath> {
     let libraries = libraries.map(|path| (path, PlaceUse::Read));
     let devices = verbs.then_some((DEVICES, PlaceUse::Device));
     let all = SYSTEM.into_iter().chain(libraries).chain(devices);
-    all.map(|(path, used)| UsedPath {
+    let all = all.map(|(path, used)| UsedPath {
         key: KeyPath::root(),
         path: path.into(),
         used,
-    })
+    });
+    all.collect()
 }
 
 /// The root of a path's mount, with links resolved; `None` if it cannot be determined.
@@ -224,7 +226,7 @@ mod tests {
             state_directory: Some(at("state")),
             ..Config::default()
         };
-        let places: Vec<_> = own(&config, &at("millraced.yaml")).collect();
+        let places = own(&config, &at("millraced.yaml"));
         let of = |path: &str| {
             let found = places.iter().find(|place| place.path == at(path));
             found.map(|place| (place.key.to_string(), place.used))
@@ -235,6 +237,81 @@ mod tests {
         let state = "state_directory".to_owned();
         assert_eq!(of("state"), Some((state, PlaceUse::Write)));
         assert!(places.iter().any(|place| place.path == folder.path()));
+    }
+
+    fn named(places: &[UsedPath], key: &str) -> Vec<(String, PlaceUse)> {
+        let of_key = places.iter().filter(|place| place.key.to_string() == key);
+        of_key
+            .map(|place| (place.path.display().to_string(), place.used))
+            .collect()
+    }
+
+    #[test]
+    fn every_file_that_the_configuration_names_is_used_and_every_folder_of_clients() {
+        let text = "admin:\n  \
+              audit_file: /none/log/audit\n  \
+              socket: /none/run/socket\n  \
+              tls: { certificate: /none/tls/cert, key: /none/key, client_ca: /none/ca, client_auth: optional }\n  \
+              exportable_roots: [/none/later]\n\
+            handle_secret: /none/secret\n\
+            gss: { keytab: /none/krb/keytab, map: /none/map }\n\
+            exports:\n\
+            - { path: /data, store: { kind: posix, root: /none/data } }\n\
+            - { path: /memory, store: { kind: memory, size: 1MiB } }\n";
+        let config = millrace_admin::config::parse(text, "test").unwrap();
+        let files = own(&config, Path::new("/none/etc/millraced.yaml"));
+        for (key, path, used) in [
+            ("admin.audit_file", "/none/log/audit", PlaceUse::Write),
+            ("admin.socket", "/none/run/socket", PlaceUse::Write),
+            ("admin.tls.certificate", "/none/tls/cert", PlaceUse::Read),
+            ("admin.tls.key", "/none/key", PlaceUse::Read),
+            ("admin.tls.client_ca", "/none/ca", PlaceUse::Read),
+            ("handle_secret", "/none/secret", PlaceUse::Read),
+            ("gss.keytab", "/none/krb/keytab", PlaceUse::Read),
+            ("gss.map", "/none/map", PlaceUse::Read),
+        ] {
+            let folder = Path::new(path).parent().unwrap().display().to_string();
+            let expected = [(path.to_owned(), used), (folder, used)];
+            assert_eq!(named(&files, key), expected);
+        }
+        let folders = exported(&config);
+        for (key, path) in [
+            ("exports[0].store.root", "/none/data"),
+            ("admin.exportable_roots[0]", "/none/later"),
+        ] {
+            assert_eq!(named(&folders, key), [(path.to_owned(), PlaceUse::Write)]);
+        }
+        assert_eq!(folders.len(), 2);
+    }
+
+    #[test]
+    fn libraries_and_devices_are_used_by_servers_that_load_them() {
+        let verbs = "fabric: [{ provider: verbs, listen: \"127.0.0.1:20049\" }]";
+        for (text, libraries, has_devices) in [
+            ("log: warn", devices::BUILT_IN, devices::BUILT_IN),
+            (verbs, true, true),
+            ("gss: { keytab: /none }", true, devices::BUILT_IN),
+            ("nfs4: { domain: example.org }", true, devices::BUILT_IN),
+            (
+                "admin: { exportable_roots: [/srv] }",
+                true,
+                devices::BUILT_IN,
+            ),
+        ] {
+            let config = millrace_admin::config::parse(text, "test").unwrap();
+            let places = system(&config);
+            let of = |path: &str| {
+                let found = places.iter().find(|place| place.path == Path::new(path));
+                found.map(|place| place.used)
+            };
+            assert_eq!(of("/proc"), Some(PlaceUse::Read));
+            assert_eq!(of("/etc"), libraries.then_some(PlaceUse::Read), "{text}");
+            assert_eq!(
+                of(DEVICES),
+                has_devices.then_some(PlaceUse::Device),
+                "{text}"
+            );
+        }
     }
 
     #[test]

@@ -306,4 +306,20 @@ mod tests {
             assert_eq!(free.take_block(), Some(page));
         }
     }
+
+    #[test]
+    fn threads_begin_at_places_that_are_spread_over_the_memory() {
+        let words = WORD_BITS;
+        let free = FreePages::new(words * WORD_BITS);
+        let first_of_a_thread = || {
+            let block = free.take_block().unwrap();
+            free.put_block(block);
+            block as usize / WORD_BITS
+        };
+        // More than enough that threads of other tests in between leave out none.
+        let begun: BTreeSet<_> = (0..20 * HOMES)
+            .map(|_| std::thread::scope(|scope| scope.spawn(first_of_a_thread).join()).unwrap())
+            .collect();
+        assert!(begun.into_iter().eq((0..words).step_by(words / HOMES)));
+    }
 }
