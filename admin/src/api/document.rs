@@ -27,7 +27,7 @@ const FAILURES: &[(&str, &str, &str)] = &[
     (
         "400",
         "BadRequest",
-        "The request cannot be read: query, header or body are malformed.",
+        "The request cannot be read: query, header or body are malformed, or the query has an unknown key.",
     ),
     ("401", "Unauthorized", "The token is missing or wrong."),
     (
@@ -129,7 +129,10 @@ pub fn frame() -> OpenApi {
     info.description = Some(
         "The management plane of an NFS-over-RDMA target. Reading needs no token, unless \
          `admin.read_token` requires it; changes need `Authorization: Bearer TOKEN`. Errors have \
-         a body of type `application/problem+json`."
+         a body of type `application/problem+json`, \
+         whose `type` is a name that stays the same; the guide for operators explains each. A query \
+         with a key that an operation does not have is refused. `HEAD` is answered as `GET` is, \
+         without the body; `OPTIONS` with 204 and `Allow`."
             .to_owned(),
     );
     let mut license = License::new("Apache-2.0 OR MIT");

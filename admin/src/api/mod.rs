@@ -48,9 +48,10 @@ mod neighbour;
 mod nfs4;
 mod operator;
 mod origin;
-
+mod page;
 mod places;
 mod problem;
+mod query;
 mod routes;
 mod server;
 mod socket;

@@ -14,13 +14,13 @@ use super::auth::{Authorized, found};
 use super::context::AdminState;
 use super::ending::{Force, unused};
 use super::named::{ClientIdName, Name, Named, StateidName};
-use super::problem::problem;
+use super::problem::{problem, typed_problem};
 use crate::change::in_use;
 use crate::config::{ClientIdText, StateidText};
 use crate::control::{Control, ControlError, Nfs4Control};
 use crate::status::{
     GraceStatus, ListPage, Nfs4Client, Nfs4Clients, Nfs4State, Nfs4StateFilter, Nfs4StateKind,
-    Nfs4States,
+    Nfs4States, ProblemType,
 };
 
 /// Items of a page, unless the query says otherwise, and at most.
@@ -60,9 +60,7 @@ impl FromRequestParts<AdminState> for ClientsQuery {
 
     async fn from_request_parts(parts: &mut Parts, _: &AdminState) -> Result<Self, Response> {
         let query: Option<ListQuery> = read(parts);
-        let bare = query
-            .filter(|query| (&query.client, &query.kind, &query.export) == (&None, &None, &None));
-        let page = bare.and_then(|query| query.page());
+        let page = query.and_then(|query| query.page());
         page.map(Self)
             .ok_or_else(|| refused("the query may have after=NUMBER and limit=1 to 1000"))
     }
@@ -101,7 +99,7 @@ fn read<T: DeserializeOwned>(parts: &Parts) -> Option<T> {
 }
 
 fn refused(detail: &str) -> Response {
-    problem(StatusCode::BAD_REQUEST, detail)
+    typed_problem(ProblemType::Query, detail)
 }
 
 /// Lists the clients of NFS version 4.

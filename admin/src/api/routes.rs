@@ -12,6 +12,7 @@ use super::auth::Authorized;
 use super::context::AdminState;
 use super::origin;
 use super::problem::problem;
+use super::query::{self, QueryKeys};
 use super::upload::received;
 use super::{
     bans, capture, client_limits, clients, config, connections, document, drain, gss, health,
@@ -63,6 +64,7 @@ pub fn table() -> OpenApiRouter<AdminState> {
 /// The router of all endpoints. Disables type guessing in browsers, and caching.
 pub fn router(context: AdminState) -> Router {
     let (router, api) = table().split_for_parts();
+    let keys = QueryKeys::of(&api);
     let fixed = |name, value| {
         SetResponseHeaderLayer::overriding(name, header::HeaderValue::from_static(value))
     };
@@ -70,6 +72,7 @@ pub fn router(context: AdminState) -> Router {
         .fallback(not_found)
         .method_not_allowed_fallback(not_allowed)
         .layer(Extension(document::DescriptionText::of(api)))
+        .layer(middleware::from_fn_with_state(keys, query::known))
         .layer(DefaultBodyLimit::max(context.limits.body_bytes))
         .layer(middleware::map_request_with_state(
             context.clone(),

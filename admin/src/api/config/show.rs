@@ -11,9 +11,10 @@ use utoipa::ToSchema;
 use super::precondition::is_known;
 use crate::api::ask::ask_config;
 use crate::api::context::AdminState;
-use crate::api::problem::problem;
+use crate::api::problem::{problem, typed_problem};
 use crate::change::{ChangeHistory, ConfigStore, Generation, Pending};
 use crate::config::{Config, TagsText, to_yaml};
+use crate::status::ProblemType;
 
 /// The form of a configuration.
 #[derive(Deserialize)]
@@ -131,7 +132,7 @@ pub(super) fn numbered(
 fn format(form: FormResult) -> Result<Format, Response> {
     let wrong = |_| {
         let detail = "the query may be ?format=json or ?format=yaml";
-        problem(StatusCode::BAD_REQUEST, detail)
+        typed_problem(ProblemType::Query, detail)
     };
     Ok(form.map_err(wrong)?.0.format)
 }

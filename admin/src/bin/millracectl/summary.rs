@@ -67,8 +67,8 @@ impl Page {
             health,
             uptime: uptime(&metrics),
             reactors: context.value("/api/v1/reactors")?,
-            clients: context.value("/api/v1/clients")?,
-            exports: context.value("/api/v1/exports")?,
+            clients: context.whole_list("/api/v1/clients", "clients")?.value()?,
+            exports: context.whole_list("/api/v1/exports", "exports")?.value()?,
             operations: operations.operations,
             pending: context.value("/api/v1/config/pending")?,
         })
