@@ -10,6 +10,7 @@
 //! - [`change`]: every change of the configuration, checked, applied and recorded.
 //! - [`token`]: the file whose content allows changes.
 //! - [`api`]: HTTP on a thread of its own.
+//! - `events`: what happened lately, for those who follow.
 //! - `dashboard`: the page at `/`.
 //! - [`client`]: the requester of `millracectl` and of tests.
 #![forbid(unsafe_code)]
@@ -20,6 +21,7 @@ pub mod client;
 pub mod config;
 pub mod control;
 mod dashboard;
+mod events;
 pub mod metrics;
 mod regular;
 pub mod status;

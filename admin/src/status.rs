@@ -7,10 +7,12 @@ use millrace_primitives::HistogramSnapshot;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+mod event;
 mod gss;
 mod nfs4;
 mod problem;
 
+pub use event::{Event, Occurrence};
 pub use gss::{GssContext, GssContexts, GssFlushed};
 pub use nfs4::{
     AwaitedClient, GraceStatus, ListPage, LockRange, Nfs4Access, Nfs4Callbacks, Nfs4Client,

@@ -175,7 +175,10 @@ fn the_status_is_one_page() {
     );
     has(
         &text,
-        &["exports     /data /scratch", "requests    99 since the start"],
+        &[
+            "exports     /data /scratch",
+            "requests    99 since the start",
+        ],
     );
     has(
         &text,

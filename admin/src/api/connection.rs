@@ -27,6 +27,7 @@ use tokio_rustls::server::TlsStream;
 
 use super::ask::answering;
 use super::auth::{PeerAddress, PeerIdentity};
+use super::events::StopSignal;
 use super::gate::{Gate, RequestKind};
 use super::limits::ApiLimits;
 use super::long::LongAnswer;
@@ -152,11 +153,13 @@ async fn requests<S>(
 {
     let limits = &shared.limits;
     let long = LongAnswer::default();
+    let stop = StopSignal(stopped.clone());
     let service = service_fn(|mut request: Request<Incoming>| {
         let in_service = place.serve();
         let extensions = request.extensions_mut();
         extensions.insert(client.arrival);
         extensions.insert(long.clone());
+        extensions.insert(stop.clone());
         client.peer.map(|peer| extensions.insert(peer));
         client.credentials.map(|peer| extensions.insert(peer));
         let identity = client.identity.clone();

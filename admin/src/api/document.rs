@@ -17,7 +17,9 @@ use utoipa::openapi::{
 };
 use utoipa::{PartialSchema, ToSchema};
 
-use crate::status::{FieldProblem, Problem, ReactorOutcome, ResourceUse, Version};
+use crate::status::{
+    Event, FieldProblem, Occurrence, Problem, ReactorOutcome, ResourceUse, Version,
+};
 
 const PROBLEM: &str = "application/problem+json";
 const TOKEN: &str = "token";
@@ -149,6 +151,8 @@ pub fn frame() -> OpenApi {
         (FieldProblem::name(), FieldProblem::schema()),
         (ReactorOutcome::name(), ReactorOutcome::schema()),
         (ResourceUse::name(), ResourceUse::schema()),
+        (Event::name(), Event::schema()),
+        (Occurrence::name(), Occurrence::schema()),
     ] {
         components.schemas.insert(name.into_owned(), schema);
     }

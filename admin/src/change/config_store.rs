@@ -18,6 +18,7 @@ use super::{
 use crate::api::Certificates;
 use crate::config::{self, Config, KeyChange, Source, diff, diff_while, edit_text, live_part};
 use crate::control::Control;
+use crate::events::EventLog;
 use crate::status::{FieldProblem, ResourceUse};
 use crate::token;
 
@@ -35,6 +36,7 @@ pub struct ConfigStore {
     /// Never held while a change is applied.
     state: Mutex<ConfigStoreState>,
     pub(super) counts: Counts,
+    events: Arc<EventLog>,
 }
 
 struct ConfigStoreState {
@@ -79,9 +81,11 @@ impl ConfigStore {
         // The file may have changed since the service read it.
         let is_read = |text: &String| config::parse(text, "").is_ok_and(|read| read == *config);
         let file_text = read.filter(is_read);
+        let run = RandomState::new().hash_one(());
         Self {
             control,
-            run: RandomState::new().hash_one(()),
+            run,
+            events: Arc::new(EventLog::new(run)),
             file,
             disk,
             changing: Mutex::default(),
@@ -154,6 +158,9 @@ impl ConfigStore {
             error: result.as_ref().err(),
         };
         audit::record(&record, now(), config.admin.audit_file.as_deref());
+        if !matches!(outcome, Outcome::Tried | Outcome::Unchanged) {
+            self.events.publish(audit::change_event(&record));
+        }
         result
     }
 
@@ -169,6 +176,12 @@ impl ConfigStore {
             error: None,
         };
         audit::record(&record, now(), config.admin.audit_file.as_deref());
+        self.events.publish(audit::action_event(&record));
+    }
+
+    /// The latest events: those of changes and actions, and what else is published there.
+    pub(crate) fn events(&self) -> Arc<EventLog> {
+        Arc::clone(&self.events)
     }
 
     /// The changes so far, the latest first, at most 64.

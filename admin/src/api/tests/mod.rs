@@ -1,6 +1,6 @@
 //! The API over real sockets.
 
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, TcpListener, TcpStream};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
@@ -194,6 +194,15 @@ fn raw(handle: &AdminHandle, request: &str) -> String {
     let mut answer = Vec::new();
     let _ = stream.read_to_end(&mut answer);
     String::from_utf8_lossy(&answer).into_owned()
+}
+
+/// Sends bytes and reads the head of the response.
+fn head(handle: &AdminHandle, request: &str) -> String {
+    let mut stream = TcpStream::connect(handle.address()).unwrap();
+    let _ = stream.write_all(request.as_bytes());
+    let mut lines = BufReader::new(stream).lines().map_while(Result::ok);
+    let head = lines.by_ref().take_while(|line| !line.is_empty());
+    head.map(|line| line + "\r\n").collect()
 }
 
 #[test]

@@ -9,6 +9,7 @@ mod config;
 mod connections;
 mod context;
 mod drain;
+mod events;
 mod exports;
 mod failure;
 mod gss;
@@ -68,6 +69,7 @@ fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         }),
         Command::Log { command } => log::run(&context, command.as_ref()),
         Command::Drain { command } => drain::run(&context, command.as_ref()),
+        Command::Events(options) => events::run(&context, options),
         Command::Top(top) => top::run(&context, top),
         Command::Metrics => print_whole(&context.get("/metrics")?.body),
         Command::Health => wait::health(&context),
