@@ -4,7 +4,10 @@ use clap::{Parser, Subcommand};
 
 use super::completion::Shell;
 use super::options::Options;
-use super::{clients, config, connections, drain, events, exports, gss, listeners, log, nfs4, top};
+use super::{
+    clients, config, connections, drain, events, exports, gss, listeners, log, nfs4,
+    support_bundle, top,
+};
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -114,6 +117,9 @@ pub enum Command {
     Top(top::Top),
     /// Metrics, in the text format of Prometheus.
     Metrics,
+    /// Write what others need to understand a problem into an archive: state, configuration, log.
+    #[command(after_help = support_bundle::HELP)]
+    SupportBundle(support_bundle::SupportBundle),
     /// Health and readiness; exit status 1 if the server is not healthy or not ready.
     Health,
     /// Wait until clients are served, for 30s or --timeout.

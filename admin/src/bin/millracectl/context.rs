@@ -1,6 +1,7 @@
 //! The environment of every command: the server, and the form of the output.
 
 use std::io::{self, BufRead, IsTerminal, Write};
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Args;
@@ -56,6 +57,11 @@ impl<'a> Context<'a> {
             json,
             colour: shows_colours(),
         })
+    }
+
+    /// The server's configuration file, if it is on this host.
+    pub fn config_file(&self) -> &Path {
+        &self.options.config_file
     }
 
     /// The requester for changes.

@@ -19,6 +19,7 @@ mod nfs4;
 mod options;
 mod report;
 mod summary;
+mod support_bundle;
 mod table;
 mod top;
 mod views;
@@ -71,6 +72,7 @@ fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         Command::Drain { command } => drain::run(&context, command.as_ref()),
         Command::Events(options) => events::run(&context, options),
         Command::Top(top) => top::run(&context, top),
+        Command::SupportBundle(options) => support_bundle::run(&context, options),
         Command::Metrics => print_whole(&context.get("/metrics")?.body),
         Command::Health => wait::health(&context),
         Command::WaitReady => wait::ready(&context.client, arguments.options.timeout),

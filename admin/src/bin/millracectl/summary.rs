@@ -35,6 +35,11 @@ pub fn run(context: &Context<'_>) -> Result<ExitCode, Failure> {
     })
 }
 
+/// The page as text.
+pub fn text(context: &Context<'_>) -> Result<String, Failure> {
+    Ok(Page::fetch(context)?.text())
+}
+
 struct Page {
     authority: String,
     version: Version,
