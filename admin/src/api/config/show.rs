@@ -108,17 +108,21 @@ pub async fn generation(
     Ok(written(&config, format))
 }
 
-/// Lists the keys that wait for a restart.
+/// Lists the keys that wait for a restart, and those that differ from the file.
 #[utoipa::path(
     get, path = "/api/v1/config/pending", tag = "configuration", operation_id = "get_config_pending",
     responses((status = 200, description = "All of them.", body = Pending)),
 )]
 pub async fn pending(State(state): State<AdminState>) -> Result<Json<Pending>, Response> {
-    let current = ask_config(&state, ConfigStore::current).await?;
-    Ok(Json(Pending {
-        generation: current.tag.generation,
-        restart_required: current.restart_required,
-    }))
+    let pending = ask_config(&state, |store| {
+        let current = store.current();
+        Pending {
+            generation: current.tag.generation,
+            restart_required: current.restart_required,
+            file: store.file_comparison(),
+        }
+    });
+    Ok(Json(pending.await?))
 }
 
 /// The number in the path.

@@ -188,6 +188,23 @@ impl Page {
                 format!("RESTART     needed by {}", keys.join(", "))
             }
         });
+        if let Some(file) = &self.pending.file {
+            let keys: Vec<String> = file.unsaved.iter().map(|one| plain(&one.path)).collect();
+            let path = plain(&file.path);
+            if let Some(error) = &file.error {
+                lines.push(format!("FILE        {path}: {}", plain(error)));
+            } else if file.edited {
+                lines.push(format!(
+                    "FILE        {path}: edited since the server read it"
+                ));
+            }
+            if !keys.is_empty() {
+                let keys = keys.join(", ");
+                lines.push(format!(
+                    "UNSAVED     a restart changes {keys}; see `config diff`"
+                ));
+            }
+        }
         lines.join("\n") + "\n"
     }
 
@@ -214,6 +231,7 @@ impl Page {
             "writes": writes,
             "bytes_written": written,
             "restart_required": self.pending.restart_required,
+            "file": self.pending.file,
         })
     }
 }
