@@ -115,6 +115,7 @@ pub async fn serve_local(
         identity: None,
         credentials: Some(PeerCredentials {
             uid: credentials.uid(),
+            gid: credentials.gid(),
         }),
     };
     requests(stream, client, &shared, &place, stopped).await;

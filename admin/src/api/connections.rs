@@ -6,7 +6,7 @@ use axum::http::StatusCode;
 use axum::response::Response;
 
 use super::ask::try_ask;
-use super::auth::{Authorized, found};
+use super::auth::{Operator, found};
 use super::context::AdminState;
 use super::ending::{Force, unused};
 use super::named::Named;
@@ -73,7 +73,7 @@ pub async fn show(
 )]
 pub async fn evict(
     State(state): State<AdminState>,
-    who: Authorized,
+    who: Operator,
     Named(id): Named<u64>,
     force: Force,
 ) -> Result<Json<Evicted>, Response> {

@@ -35,8 +35,8 @@ const FAILURES: &[(&str, &str, &str)] = &[
     (
         "403",
         "Forbidden",
-        "The API is read-only, as the server has no token; or a page of another site sent the \
-         request.",
+        "The API is read-only, as the server has no token; the client's role does not permit the \
+         request; or a page of another site sent it.",
     ),
     ("404", "NotFound", "Not found."),
     (

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use super::ask::try_ask;
-use super::auth::{Authorized, found};
+use super::auth::{Operator, found};
 use super::context::AdminState;
 use super::ending::{Force, unused};
 use super::named::{ClientIdName, Name, Named, StateidName};
@@ -170,7 +170,7 @@ pub async fn show_client(
 )]
 pub async fn end_client(
     State(state): State<AdminState>,
-    who: Authorized,
+    who: Operator,
     Named(ClientIdName(id)): Named<ClientIdName>,
     force: Force,
 ) -> Result<StatusCode, Response> {
@@ -248,7 +248,7 @@ pub async fn show_state(
 )]
 pub async fn revoke(
     State(state): State<AdminState>,
-    who: Authorized,
+    who: Operator,
     Named(StateidName(stateid)): Named<StateidName>,
 ) -> Result<StatusCode, Response> {
     let name: String = stateid.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -284,7 +284,7 @@ pub async fn show_grace(State(state): State<AdminState>) -> Result<Json<GraceSta
 )]
 pub async fn end_grace(
     State(state): State<AdminState>,
-    who: Authorized,
+    who: Operator,
 ) -> Result<StatusCode, Response> {
     let what = "end the grace period".to_owned();
     let ended = who.act(&state, what, found, |control| {

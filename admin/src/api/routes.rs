@@ -1,6 +1,6 @@
 //! The routes, and the parts common to all responses.
 
-use axum::extract::{DefaultBodyLimit, Extension, FromRequestParts, Request, State};
+use axum::extract::{DefaultBodyLimit, Extension, Request, State};
 use axum::http::{Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::{Router, middleware};
@@ -8,7 +8,7 @@ use tower_http::set_header::SetResponseHeaderLayer;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::auth::Authorized;
+use super::auth::author;
 use super::context::AdminState;
 use super::origin;
 use super::problem::problem;
@@ -20,6 +20,7 @@ use super::{
 };
 use crate::config::ReadToken;
 use crate::dashboard;
+use crate::roles::Role;
 
 /// Every endpoint, and the description of all.
 pub fn table() -> OpenApiRouter<AdminState> {
@@ -115,9 +116,9 @@ async fn admitted(
     let path = request.uri().path();
     let open = matches!(path, "/" | "/healthz" | "/readyz") || path.starts_with("/assets/");
     let reads = matches!(*request.method(), Method::GET | Method::HEAD);
-    let (mut parts, body) = request.into_parts();
+    let (parts, body) = request.into_parts();
     if config.admin.read_token != ReadToken::None && reads && !open {
-        Authorized::from_request_parts(&mut parts, &context).await?;
+        author(&parts, &context, Role::Read).await?;
     }
     received(Request::from_parts(parts, body), &context.limits).await
 }

@@ -6,7 +6,7 @@ use super::completion::Shell;
 use super::options::Options;
 use super::{
     clients, config, connections, drain, events, exports, gss, listeners, log, nfs4,
-    support_bundle, top,
+    support_bundle, token, top,
 };
 
 const AFTER_HELP: &str = "\
@@ -124,6 +124,11 @@ pub enum Command {
     Health,
     /// Wait until clients are served, for 30s or --timeout.
     WaitReady,
+    /// Tokens with roles: new.
+    Token {
+        #[command(subcommand)]
+        command: token::TokenCommand,
+    },
     /// Print a shell's completion script for millracectl.
     #[command(after_help = "\
 Examples:

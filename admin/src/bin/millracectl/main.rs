@@ -21,6 +21,7 @@ mod report;
 mod summary;
 mod support_bundle;
 mod table;
+mod token;
 mod top;
 mod views;
 mod wait;
@@ -47,6 +48,9 @@ fn main() -> ExitCode {
 fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     if let Command::Completion { shell } = arguments.command {
         return completion::run(shell);
+    }
+    if let Command::Token { command } = &arguments.command {
+        return token::run(command, arguments.json);
     }
     let context = Context::new(&arguments.options, arguments.json)?;
     match &arguments.command {
@@ -76,6 +80,7 @@ fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         Command::Metrics => print_whole(&context.get("/metrics")?.body),
         Command::Health => wait::health(&context),
         Command::WaitReady => wait::ready(&context.client, arguments.options.timeout),
+        Command::Token { command } => token::run(command, arguments.json),
         Command::Completion { shell } => completion::run(*shell),
     }
 }
