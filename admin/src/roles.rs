@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use subtle::{Choice, ConstantTimeEq};
 
+use crate::config::Config;
 use crate::token::{self, TokenError};
 
 /// The beginning of a hash.
@@ -89,6 +90,14 @@ pub fn read(file: &Path) -> Result<Roles, TokenError> {
         line,
         reason,
     })
+}
+
+/// The problem with the file of a configuration; `None` without a file or a problem. Reads the file.
+pub fn note(config: &Config) -> Option<String> {
+    let error = read(config.admin.roles_file.as_deref()?).err()?;
+    Some(format!(
+        "admin.roles_file: {error}; it gives no role to anyone until then"
+    ))
 }
 
 /// The hash of a token, as the file has it.
@@ -239,6 +248,21 @@ mod tests {
         assert_eq!(roles.user(4242, 1), Some(Role::Admin));
         assert_eq!(roles.user(7, 100), None);
         assert!(!format!("{roles:?}").contains("sha256"));
+    }
+
+    #[test]
+    fn a_file_that_does_not_hold_is_noted() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("roles");
+        let mut config = Config::default();
+        assert_eq!(note(&config), None);
+        config.admin.roles_file = Some(file.clone());
+        assert!(note(&config).unwrap().contains("cannot be read"));
+        fs::write(&file, "user 1 read\nuser 2\n").unwrap();
+        let told = note(&config).unwrap();
+        assert!(told.contains("line 2: a line is"), "{told}");
+        fs::write(&file, "user 1 read\n").unwrap();
+        assert_eq!(note(&config), None);
     }
 
     #[test]

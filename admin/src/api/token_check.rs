@@ -198,3 +198,41 @@ impl Refusal {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::roles::hash;
+
+    #[test]
+    fn a_user_of_the_socket_has_the_role_of_the_file_or_of_its_token() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("roles");
+        let token = "a-token-of-another-role";
+        let text = format!(
+            "user 4242 read\ngroup 77 operate\ntoken ci admin {}\n",
+            hash(token)
+        );
+        std::fs::write(&file, text).unwrap();
+        let admin = Admin {
+            roles_file: Some(file),
+            ..Admin::default()
+        };
+        let tokens = TokenCheck::default();
+        let role = |uid, gid, token: Option<&str>| {
+            let claim = Claim {
+                token: token.map(|token| token.as_bytes().to_vec()),
+                peer: Some(PeerCredentials { uid, gid }),
+                address: None,
+            };
+            let found = tokens.find(&admin, &claim).unwrap_or_default();
+            found.map(|holder| (holder.name.unwrap(), holder.role))
+        };
+        let user = "uid 4242".to_owned();
+        assert_eq!(role(4242, 1, None), Some((user.clone(), Role::Read)));
+        assert_eq!(role(4242, 77, None), Some((user, Role::Operate)));
+        let by_token = Some(("ci".to_owned(), Role::Admin));
+        assert_eq!(role(4242, 1, Some(token)), by_token);
+        assert_eq!(role(5, 5, None), None);
+    }
+}

@@ -21,7 +21,7 @@ use crate::config::{self, Config, KeyChange, Source, diff, diff_while, edit_text
 use crate::control::Control;
 use crate::events::EventLog;
 use crate::status::{FieldProblem, ResourceUse};
-use crate::token;
+use crate::{roles, token};
 
 /// Keeps the configuration, its history and its file.
 ///
@@ -250,6 +250,7 @@ impl ConfigStore {
             notes: lost(&running, &next)
                 .chain(next.notes())
                 .chain(token::note(&next))
+                .chain(roles::note(&next))
                 .collect(),
             reactors: Vec::new(),
         };
