@@ -1,7 +1,7 @@
 //! `support-bundle`: what others need to understand a problem, in one archive that can be read before
 //! it is sent.
 
-use std::fmt::Write as _;
+use std::fmt::{Display, Write as _};
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -138,7 +138,7 @@ pub fn run(context: &Context<'_>, options: &SupportBundle) -> Result<ExitCode, F
         bundle.ask_host(context.config_file(), &options.unit);
     } else {
         let reason = "the server is on another host; run this there";
-        bundle.missing("host, devices, plan, log", reason);
+        bundle.missing("host, devices, plan, log", &reason);
     }
     let contents = bundle.contents(context, now);
     bundle.parts.insert(
@@ -178,7 +178,7 @@ impl Bundle<'_> {
         });
     }
 
-    fn missing(&mut self, name: &str, reason: impl ToString) {
+    fn missing(&mut self, name: &str, reason: &dyn Display) {
         self.missing.push((name.to_owned(), reason.to_string()));
     }
 
@@ -189,16 +189,16 @@ impl Bundle<'_> {
                 Ok(answer) if answer.is_success() || answer.status == 503 => {
                     self.add(name, what, answer.body.as_bytes());
                 }
-                Ok(answer) => self.missing(name, format!("the server answers {}", answer.status)),
+                Ok(answer) => self.missing(name, &format!("the server answers {}", answer.status)),
                 Err(error) => {
                     // One that does not answer is asked no further.
-                    return self.missing(&format!("{name} and all else of the server"), error);
+                    return self.missing(&format!("{name} and all else of the server"), &error);
                 }
             }
         }
         match summary::text(context) {
             Ok(text) => self.add("status.txt", "overview", text.as_bytes()),
-            Err(failure) => self.missing("status.txt", failure),
+            Err(failure) => self.missing("status.txt", &failure),
         }
     }
 
@@ -206,7 +206,7 @@ impl Bundle<'_> {
         for (name, path, what) in FACTS {
             match fs::read(path) {
                 Ok(bytes) => self.add(name, what, &bytes),
-                Err(error) => self.missing(name, format!("{path}: {error}")),
+                Err(error) => self.missing(name, &format!("{path}: {error}")),
             }
         }
         let millraced = beside("millraced");
@@ -261,7 +261,7 @@ impl Bundle<'_> {
         ] {
             match output(program, arguments) {
                 Ok(bytes) => self.add(name, what, &bytes),
-                Err(reason) => self.missing(name, reason),
+                Err(reason) => self.missing(name, &reason),
             }
         }
     }
