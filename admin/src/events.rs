@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use tokio::sync::watch;
 
-use crate::status::{Event, Occurrence};
+use crate::status::{Occurrence, ServiceEvent};
 
 /// The most events that are kept.
 const EVENTS_MAX: usize = 1024;
@@ -83,7 +83,7 @@ impl EventLog {
     }
 
     /// The event at a position, which advances; `None` if there is none yet.
-    pub fn read(&self, position: &mut EventPosition) -> Option<Event> {
+    pub fn read(&self, position: &mut EventPosition) -> Option<ServiceEvent> {
         let ring = self.lock();
         let lost = ring.first.saturating_sub(position.next);
         if position.restarted || lost > 0 {
@@ -91,7 +91,7 @@ impl EventLog {
             position.restarted = false;
             position.next = position.next.max(ring.first);
             let time_seconds = ring.events.front().map_or(0.0, |(time, _)| *time);
-            return Some(Event {
+            return Some(ServiceEvent {
                 // A reader that goes on after this one misses nothing more.
                 id: self.id(position.next.wrapping_sub(1)),
                 time_seconds,
@@ -102,7 +102,7 @@ impl EventLog {
         let (time_seconds, what) = ring.events.get(index)?.clone();
         let id = self.id(position.next);
         position.next += 1;
-        Some(Event {
+        Some(ServiceEvent {
             id,
             time_seconds,
             what,
@@ -139,7 +139,7 @@ mod tests {
         }
     }
 
-    fn all(log: &EventLog, mut position: EventPosition) -> Vec<Event> {
+    fn all(log: &EventLog, mut position: EventPosition) -> Vec<ServiceEvent> {
         std::iter::from_fn(|| log.read(&mut position)).collect()
     }
 

@@ -12,7 +12,7 @@ mod gss;
 mod nfs4;
 mod problem;
 
-pub use event::{Event, Occurrence};
+pub use event::{Occurrence, ServiceEvent};
 pub use gss::{GssContext, GssContexts, GssFlushed};
 pub use nfs4::{
     AwaitedClient, GraceStatus, ListPage, LockRange, Nfs4Access, Nfs4Callbacks, Nfs4Client,

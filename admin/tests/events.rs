@@ -46,7 +46,7 @@ impl Follower {
     }
 
     /// The next event. Its kind and identifier stand beside it as well.
-    fn next(&mut self) -> Event {
+    fn next(&mut self) -> ServiceEvent {
         let (mut fields, mut comments) = (Vec::new(), 0);
         loop {
             let mut line = String::new();
@@ -62,7 +62,7 @@ impl Follower {
             if line.is_empty()
                 && let Some(data) = field("data: ")
             {
-                let event: Event = serde_json::from_str(&data).unwrap();
+                let event: ServiceEvent = serde_json::from_str(&data).unwrap();
                 assert_eq!(field("id: ").as_deref(), Some(event.id.as_str()));
                 assert_eq!(field("event: ").as_deref(), Some(event.what.kind()));
                 return event;

@@ -18,7 +18,7 @@ use utoipa::openapi::{
 use utoipa::{PartialSchema, ToSchema};
 
 use crate::status::{
-    Event, FieldProblem, Occurrence, Problem, ReactorOutcome, ResourceUse, Version,
+    FieldProblem, Occurrence, Problem, ReactorOutcome, ResourceUse, ServiceEvent, Version,
 };
 
 const PROBLEM: &str = "application/problem+json";
@@ -151,7 +151,7 @@ pub fn frame() -> OpenApi {
         (FieldProblem::name(), FieldProblem::schema()),
         (ReactorOutcome::name(), ReactorOutcome::schema()),
         (ResourceUse::name(), ResourceUse::schema()),
-        (Event::name(), Event::schema()),
+        (ServiceEvent::name(), ServiceEvent::schema()),
         (Occurrence::name(), Occurrence::schema()),
     ] {
         components.schemas.insert(name.into_owned(), schema);

@@ -22,7 +22,7 @@ use super::long::LongAnswer;
 use super::observe::Observation;
 use super::problem::typed_problem;
 use crate::events::{EventLog, EventPosition};
-use crate::status::{Event, ProblemType};
+use crate::status::{ProblemType, ServiceEvent};
 
 /// How long a stream lasts at most.
 const STREAM_TIME: Duration = Duration::from_secs(24 * 60 * 60);
@@ -100,7 +100,7 @@ impl Drop for ObserverPermit {
 
 /// Follows what happens, as server-sent events.
 ///
-/// Each event has its kind as `event`, an identifier as `id`, and an `Event` in JSON as `data`. The
+/// Each event has its kind as `event`, an identifier as `id`, and a `ServiceEvent` in JSON as `data`. The
 /// header `Last-Event-ID` continues after that one, as far as the server keeps events: `lost` tells
 /// how many it does not. Clients that come and go, and the state of the service, are compared each
 /// second while somebody follows. Ends when the server does, and after a day.
@@ -181,7 +181,7 @@ struct EventReader {
 
 impl EventReader {
     /// The next event, as soon as there is one; `None` when the server ends.
-    async fn next(&mut self) -> Option<Event> {
+    async fn next(&mut self) -> Option<ServiceEvent> {
         loop {
             self.notices.borrow_and_update();
             if self.stop.as_ref().is_some_and(|stop| *stop.borrow()) {
@@ -202,7 +202,7 @@ impl EventReader {
     }
 }
 
-fn sent(event: &Event) -> sse::Event {
+fn sent(event: &ServiceEvent) -> sse::Event {
     // JSON of serde_json has no line breaks. Serializing strings and numbers does not fail.
     let data = serde_json::to_string(event).unwrap_or_default();
     sse::Event::default()

@@ -7,7 +7,7 @@ use super::{DrainPhase, Readiness};
 
 /// An event.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-pub struct Event {
+pub struct ServiceEvent {
     /// Unique over all runs of servers; `Last-Event-ID` names the last one that a client has.
     pub id: String,
     /// When, in seconds since 1970.

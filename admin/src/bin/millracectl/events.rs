@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 use millrace_admin::client::{Method, Order};
-use millrace_admin::status::{Event, Occurrence};
+use millrace_admin::status::{Occurrence, ServiceEvent};
 
 use super::context::Context;
 use super::failure::Failure;
@@ -107,7 +107,7 @@ impl Write for EventLines {
     }
 }
 
-fn words(event: &Event) -> String {
+fn words(event: &ServiceEvent) -> String {
     let by = |author: &String, address: &Option<String>| {
         let from = address.as_ref().map(|address| format!(" from {address}"));
         format!("by {author}{}", from.unwrap_or_default())
