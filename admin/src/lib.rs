@@ -8,8 +8,9 @@
 //! - [`metrics`]: the catalogue of metrics, and the scrape.
 //! - [`status`], [`control`]: the state of the service, as values.
 //! - [`change`]: every change of the configuration, checked, applied and recorded.
-//! - [`token`]: the file whose content allows changes.
+//! - [`token`]: the file whose content allows changes. [`roles`]: tokens and users with less rights.
 //! - [`api`]: HTTP on a thread of its own.
+//! - `events`: what happened lately, for those who follow.
 //! - `dashboard`: the page at `/`.
 //! - [`client`]: the requester of `millracectl` and of tests.
 #![forbid(unsafe_code)]
@@ -20,7 +21,9 @@ pub mod client;
 pub mod config;
 pub mod control;
 mod dashboard;
+mod events;
 pub mod metrics;
 mod regular;
+pub mod roles;
 pub mod status;
 pub mod token;

@@ -7,14 +7,18 @@ use millrace_primitives::HistogramSnapshot;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+mod event;
 mod gss;
 mod nfs4;
+mod problem;
 
+pub use event::{Occurrence, ServiceEvent};
 pub use gss::{GssContext, GssContexts, GssFlushed};
 pub use nfs4::{
     AwaitedClient, GraceStatus, ListPage, LockRange, Nfs4Access, Nfs4Callbacks, Nfs4Client,
     Nfs4Clients, Nfs4Revocation, Nfs4State, Nfs4StateFilter, Nfs4StateKind, Nfs4States,
 };
+pub use problem::{FieldProblem, Problem, ProblemType, ResourceUse};
 
 /// The version of the program.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -48,12 +52,6 @@ impl Version {
         }
     }
 }
-
-/// The type of the problem that the server may not write its configuration file.
-pub const FILE_DENIED: &str = "urn:millrace:problem:file-denied";
-
-/// The type of the problem that a request takes away what is in use, and is not forced.
-pub const IN_USE: &str = "urn:millrace:problem:in-use";
 
 /// Whether the service accepts clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -511,8 +509,11 @@ impl Default for CaptureBounds {
 /// The body of `/api/v1/clients`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Clients {
-    /// All of them, by address.
+    /// All of them or a page, by address.
     pub clients: Vec<ClientStatus>,
+    /// `cursor` of the next page; `null` at the end.
+    #[serde(default)]
+    pub next: Option<String>,
 }
 
 /// The response to closing connections.
@@ -576,8 +577,11 @@ pub struct LogFilter {
 /// The body of `/api/v1/connections`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Connections {
-    /// All of them.
+    /// All of them or a page, by identifier.
     pub connections: Vec<ConnectionStatus>,
+    /// `cursor` of the next page; `null` at the end.
+    #[serde(default)]
+    pub next: Option<u64>,
 }
 
 /// The body of `/api/v1/reactors`.
@@ -597,58 +601,9 @@ pub struct Pools {
 /// The body of `/api/v1/exports`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Exports {
-    /// All of them, in the order of the configuration.
+    /// All of them or a page, by path.
     pub exports: Vec<ExportStatus>,
-}
-
-/// The body of an error response (RFC 9457), of type `application/problem+json`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-pub struct Problem {
-    /// The type of the problem; `about:blank` if the status is sufficient.
-    #[serde(rename = "type")]
-    pub kind: String,
-    /// The status in words.
-    pub title: String,
-    /// The HTTP status.
-    pub status: u16,
-    /// The error in this case.
-    pub detail: String,
-    /// The invalid parts of the request; absent if there are none.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub errors: Vec<FieldProblem>,
-    /// The result of each reactor for a failed change; absent for other problems.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub reactors: Vec<ReactorOutcome>,
-    /// What the request would take away while it is in use; absent for other problems.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub uses: Vec<ResourceUse>,
-}
-
-/// A resource in use.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct ResourceUse {
-    /// The resource, such as `exports[/data]` or `connection 7`.
-    pub resource: String,
-    /// What it is used for.
-    pub message: String,
-    /// The addresses of some of its clients, at most 16.
-    pub clients: Vec<String>,
-}
-
-/// The error of one field of a request.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct FieldProblem {
-    /// The field, such as `exports[0].clients[1]`; empty for the whole.
-    pub path: String,
-    /// The error and the accepted values.
-    pub message: String,
-}
-
-impl From<crate::config::ConfigProblem> for FieldProblem {
-    fn from(problem: crate::config::ConfigProblem) -> Self {
-        Self {
-            path: problem.path.to_string(),
-            message: problem.message,
-        }
-    }
+    /// `cursor` of the next page; `null` at the end.
+    #[serde(default)]
+    pub next: Option<String>,
 }

@@ -19,6 +19,9 @@ pub const TOKEN_MIN: usize = 16;
 /// The most bytes of a token's file.
 const FILE_MAX: u64 = 4096;
 
+/// The most bytes of the file of roles.
+const ROLES_MAX: u64 = 1 << 20;
+
 /// A token, as its hash.
 pub struct Token([u8; 32]);
 
@@ -57,6 +60,16 @@ pub enum TokenError {
         /// The error.
         reason: &'static str,
     },
+    /// A line of the file of roles is not valid.
+    #[error("{}, line {line}: {reason}", file.display())]
+    Line {
+        /// The file.
+        file: PathBuf,
+        /// The line.
+        line: usize,
+        /// The error.
+        reason: &'static str,
+    },
 }
 
 /// Reads a token's file, without white space around the token.
@@ -73,7 +86,7 @@ pub fn read(file: &Path) -> Result<TokenFile, TokenError> {
         file: file.to_owned(),
         reason,
     };
-    let (bytes, mode) = open(file).map_err(unreadable)?;
+    let (bytes, mode) = open(file, FILE_MAX).map_err(unreadable)?;
     if bytes.len() as u64 > FILE_MAX {
         return Err(no_token("it is longer than 4096 bytes"));
     }
@@ -94,11 +107,28 @@ pub fn read(file: &Path) -> Result<TokenFile, TokenError> {
     })
 }
 
+/// The content of the file of roles.
+///
+/// # Errors
+///
+/// It cannot be read, is too long, or not UTF-8.
+pub fn text(file: &Path) -> Result<String, TokenError> {
+    let unreadable = |source| TokenError::Unreadable {
+        file: file.to_owned(),
+        source,
+    };
+    let (bytes, _) = open(file, ROLES_MAX).map_err(unreadable)?;
+    if bytes.len() as u64 > ROLES_MAX {
+        return Err(unreadable(io::Error::other("it is too long")));
+    }
+    String::from_utf8(bytes).map_err(|_| unreadable(io::ErrorKind::InvalidData.into()))
+}
+
 /// The content, up to one byte beyond the limit, and the permissions.
-fn open(path: &Path) -> io::Result<(Vec<u8>, u32)> {
+fn open(path: &Path, most: u64) -> io::Result<(Vec<u8>, u32)> {
     let (file, about) = regular::open(path)?;
     let mut bytes = Vec::new();
-    file.take(FILE_MAX + 1).read_to_end(&mut bytes)?;
+    file.take(most + 1).read_to_end(&mut bytes)?;
     Ok((bytes, about.mode()))
 }
 

@@ -489,3 +489,54 @@ fn a_change_that_takes_memory_away_says_so_and_others_do_not() {
     assert!(!lost(&bench.patch(json!({ "flow": { "credits": 64 } }))));
     assert!(lost(&bench.patch(json!({ "exports": [] }))));
 }
+
+#[test]
+fn what_is_not_in_the_file_is_told() {
+    let bench = Bench::new();
+    let pending =
+        || -> Pending { serde_json::from_str(&bench.get("/api/v1/config/pending").body).unwrap() };
+    let kept = || -> Vec<(u64, bool)> {
+        let history: ChangeHistory =
+            serde_json::from_str(&bench.get("/api/v1/config/history").body).unwrap();
+        let entries = history.history.iter();
+        entries.map(|one| (one.generation, one.persisted)).collect()
+    };
+    let file = pending().file.unwrap();
+    assert_eq!(file.path, bench.file().display().to_string());
+    assert_eq!(
+        (file.edited, file.unsaved, file.error),
+        (false, vec![], None)
+    );
+    bench.patch(json!({ "flow": { "credits": 64 }, "rpcrdma": { "inline": "8KiB" } }));
+    let told = pending();
+    let file = told.file.unwrap();
+    let keys: Vec<&str> = file.unsaved.iter().map(|one| one.path.as_str()).collect();
+    assert_eq!(keys, ["rpcrdma.inline", "flow.credits"]);
+    assert_eq!(file.unsaved[1].before, json!(128));
+    assert_eq!(file.unsaved[1].after, json!(64));
+    assert!(!file.edited);
+    assert_eq!(told.restart_required.len(), 1);
+    assert_eq!(kept(), [(2, false), (1, true)]);
+    // A change of nothing that writes the file: no new generation, and the latest is in the file.
+    let saved = bench.ask(
+        "PATCH",
+        "/api/v1/config?persist=true",
+        "application/merge-patch+json",
+        "{}",
+    );
+    assert!(report(&saved).persisted);
+    assert!(pending().file.unwrap().unsaved.is_empty());
+    assert_eq!(kept(), [(2, true), (1, true)]);
+    // What another writes to the file is seen before a reload.
+    let text = fs::read_to_string(bench.file()).unwrap();
+    fs::write(bench.file(), text.replace("credits: 64", "credits: 32")).unwrap();
+    let file = pending().file.unwrap();
+    assert!(file.edited);
+    assert_eq!(file.unsaved[0].before, json!(32));
+    fs::write(bench.file(), text.replace("credits: 64", "credits: lots")).unwrap();
+    let file = pending().file.unwrap();
+    assert!(file.error.unwrap().contains("flow.credits"));
+    fs::write(bench.file(), text.replace("credits: 64", "credits: 32")).unwrap();
+    report(&bench.ask("POST", "/api/v1/config/reload", "", ""));
+    assert_eq!(kept(), [(3, true), (2, true), (1, true)]);
+}

@@ -429,3 +429,51 @@ fn the_filter_of_the_log_is_shown_and_set() {
         assert_eq!(problem.errors[0].path, "log", "{problem:?}");
     }
 }
+
+/// Every page of a list, with the identifiers of its items.
+fn pages(api: &Api, path: &str, name: &str, key: &str) -> Vec<Vec<String>> {
+    let mut pages = Vec::new();
+    let mut cursor = String::new();
+    loop {
+        let answer = api.ask(Method::Get, &format!("{path}?limit=2{cursor}"));
+        let page: Value = answer.value().unwrap();
+        let items = page[name].as_array().unwrap().iter();
+        pages.push(items.map(|one| one[key].to_string()).collect());
+        match &page["next"] {
+            Value::Null => return pages,
+            next => cursor = format!("&cursor={}", next.as_str().unwrap_or(&next.to_string())),
+        }
+    }
+}
+
+#[test]
+fn lists_come_in_pages_in_a_stable_order() {
+    let api = api();
+    *api.service.connections.lock().unwrap() = [9, 3, 1 << 40, 5, 7]
+        .map(|id| ConnectionStatus { id, ..connection() })
+        .to_vec();
+    assert_eq!(
+        pages(&api, "/api/v1/connections", "connections", "id"),
+        [vec!["3", "5"], vec!["7", "9"], vec!["1099511627776"]]
+    );
+    *api.service.addresses.lock().unwrap() = ["10.0.0.10", "fd00::1", "10.0.0.9"]
+        .map(str::to_owned)
+        .to_vec();
+    assert_eq!(
+        pages(&api, "/api/v1/clients", "clients", "address"),
+        [vec!["\"10.0.0.9\"", "\"10.0.0.10\""], vec!["\"fd00::1\""]]
+    );
+    let exports = pages(&api, "/api/v1/exports", "exports", "path");
+    assert_eq!(exports, [["\"/data\"", "\"/scratch\""]]);
+    for wrong in [
+        "clients?limit=0",
+        "clients?limit=1001",
+        "connections?limit=x",
+        "connections?cursor=-1",
+        "exports?limit=1&limit=2",
+    ] {
+        let answer = api.ask(Method::Get, &format!("/api/v1/{wrong}"));
+        assert_eq!(answer.status, 400, "{wrong}");
+        assert_eq!(answer.problem().unwrap().kind, ProblemType::Query.uri());
+    }
+}

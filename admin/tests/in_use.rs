@@ -8,7 +8,7 @@ use std::sync::Arc;
 use millrace_admin::change::{Author, ChangeRequest, ConfigStore, Edit};
 use millrace_admin::config::{self, Config, to_yaml};
 use millrace_admin::control::Control;
-use millrace_admin::status::{IN_USE, PoolStatus};
+use millrace_admin::status::{PoolStatus, ProblemType};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use serde_json::{Value, json};
 use support::bench::{Bench, problem, report};
@@ -35,7 +35,7 @@ fn an_export_in_use_is_removed_by_force_only() {
     exported(&bench);
     let none = json!({ "exports": [] });
     let refused = problem(&bench.patch(none.clone()), 409);
-    assert_eq!(refused.kind, IN_USE);
+    assert_eq!(refused.kind, ProblemType::InUse.uri());
     assert!(refused.detail.contains("force"), "{}", refused.detail);
     let [used] = refused.uses.as_slice() else {
         panic!("{refused:?}");
@@ -80,7 +80,7 @@ fn every_way_to_change_the_configuration_has_the_same_rule() {
         ("POST", "/api/v1/config/reload", "", String::new()),
     ] {
         let refused = problem(&bench.ask(method, path, kind, &body), 409);
-        assert_eq!(refused.kind, IN_USE, "{method} {path}");
+        assert_eq!(refused.kind, ProblemType::InUse.uri(), "{method} {path}");
         assert_eq!(exports(&bench.service), 1, "{method} {path}");
         let forced = bench.ask(method, &format!("{path}?force=true"), kind, &body);
         report(&forced);
@@ -246,7 +246,7 @@ fn a_pool_does_not_become_smaller_than_its_use() {
     let half = (size / 2) >> 20;
     *bench.service.pools.lock().unwrap() = Some(vec![pool(0, half + 1), pool(1, half)]);
     let refused = problem(&less(size / 2), 409);
-    assert_eq!(refused.kind, IN_USE);
+    assert_eq!(refused.kind, ProblemType::InUse.uri());
     // The largest use of one reactor counts, not the sum.
     *bench.service.pools.lock().unwrap() = Some(vec![pool(0, half), pool(1, half)]);
     report(&less(size / 2));
@@ -269,7 +269,7 @@ fn connections_and_clients_in_use_are_ended_by_force_only() {
             "application/json"
         };
         let refused = problem(&bench.ask(method, path, kind, body), 409);
-        assert_eq!(refused.kind, IN_USE, "{path}");
+        assert_eq!(refused.kind, ProblemType::InUse.uri(), "{path}");
         let used = &refused.uses[0];
         assert_eq!(used.resource, "connection 7");
         assert_eq!(used.clients, ["192.0.2.1:800"]);

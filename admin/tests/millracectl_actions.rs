@@ -175,7 +175,10 @@ fn the_status_is_one_page() {
     );
     has(
         &text,
-        &["exports     /scratch", "requests    99 since the start"],
+        &[
+            "exports     /data /scratch",
+            "requests    99 since the start",
+        ],
     );
     has(
         &text,
@@ -354,4 +357,20 @@ fn the_log_is_told_what_to_say() {
         &bench.ends(1, &["log", "set", "no such level"]).1,
         &["422", "log: `no such level` is neither a level"],
     );
+}
+
+#[test]
+fn a_list_of_several_pages_is_shown_whole() {
+    let bench = Bench::new();
+    let many = |id| millrace_admin::status::ConnectionStatus {
+        id,
+        ..support::connection()
+    };
+    *bench.service.connections.lock().unwrap() = (1..=2001).map(many).collect();
+    let list = bench.json(&["connections"]);
+    let ids = list["connections"].as_array().unwrap().iter();
+    let ids: Vec<u64> = ids.map(|one| one["id"].as_u64().unwrap()).collect();
+    assert_eq!(ids, (1..=2001).collect::<Vec<u64>>());
+    assert!(list["next"].is_null());
+    assert_eq!(bench.says(&["connections"]).lines().count(), 2002);
 }

@@ -135,9 +135,9 @@ fn files_are_compared_and_applied() {
 #[test]
 fn the_history_is_shown_and_gone_back_in() {
     let bench = Bench::new();
-    assert_eq!(
-        bench.says(&["config", "pending"]),
-        "nothing waits for a restart\n"
+    has(
+        &bench.says(&["config", "pending"]),
+        &["nothing waits for a restart\n"],
     );
     bench.says(&["config", "set", "flow.credits=64"]);
     let text = bench.says(&["config", "history"]);
@@ -315,4 +315,51 @@ fn what_the_server_may_not_write_is_written_by_who_may() {
     let ((_, told), _) = run("second", vec![now, ("409 Conflict", elsewhere)], 1);
     has(&told, &["409", "Permission denied"]);
     assert_eq!(std::fs::read_to_string(&file).unwrap(), old);
+}
+
+#[test]
+fn what_is_not_in_the_file_is_shown_and_saved() {
+    let bench = Bench::new();
+    has(
+        &bench.says(&["config", "diff"]),
+        &["has all of the configuration"],
+    );
+    bench.says(&["config", "set", "flow.credits=64"]);
+    has(
+        &bench.says(&["config", "diff"]),
+        &["not in ", "a restart loses it", "flow.credits: 128 -> 64"],
+    );
+    has(
+        &bench.says(&["config", "pending"]),
+        &["nothing waits for a restart", "flow.credits: 128 -> 64"],
+    );
+    has(
+        &bench.says(&["status"]),
+        &["UNSAVED     a restart changes flow.credits"],
+    );
+    has(
+        &bench.says(&["config", "history"]),
+        &["patch by token from 127.0.0.1, not in the file"],
+    );
+    let other = bench
+        .write("other.yaml", "flow: { credits: 96 }\n")
+        .display()
+        .to_string();
+    let named = bench.says(&["config", "diff", "--file", &other]);
+    has(&named, &["flow.credits: 64 -> 96"]);
+    assert_eq!(named, bench.says(&["config", "diff", &other]));
+    has(
+        &bench.says(&["config", "save"]),
+        &["configuration file was written"],
+    );
+    has(
+        &bench.says(&["config", "diff"]),
+        &["has all of the configuration"],
+    );
+    assert!(
+        !bench
+            .says(&["config", "history"])
+            .contains("not in the file")
+    );
+    assert!(!bench.says(&["status"]).contains("UNSAVED"));
 }

@@ -69,7 +69,7 @@ fn queries_that_cannot_be_are_refused() {
     ] {
         let (status, body) = ask(&bench, Method::Get, &format!("/api/v1/nfs4/{query}"));
         assert_eq!(status, 400, "{query}: {body}");
-        assert!(body.contains("the query may have"), "{body}");
+        assert!(body.contains(ProblemType::Query.uri()), "{body}");
     }
 }
 

@@ -1,8 +1,8 @@
-//! Authorization of changes: by the token of `admin.token_file`, or over the Unix socket for root
-//! and the server's own user.
+//! Authorization: by the token of `admin.token_file`, over the Unix socket for root and the server's
+//! own user, and by the roles of `admin.roles_file` for other tokens and users.
 //!
-//! A handler that changes something takes [`Authorized`] as an argument, so it runs for authorized
-//! requests only.
+//! A handler that changes the configuration takes [`Authorized`] as an argument, and one that does
+//! something else [`Operator`], so that they run for authorized requests only.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -16,9 +16,10 @@ use axum::response::Response;
 use super::ask::{in_time, try_ask};
 use super::context::AdminState;
 use super::socket::PeerCredentials;
-use super::token_check::Refusal;
+use super::token_check::{Claim, Refusal, RoleHolder};
 use crate::change::Author;
 use crate::control::{Control, ControlError};
+use crate::roles::Role;
 
 /// The address that a request came from; an extension of every request over TCP.
 #[derive(Clone, Copy, Debug)]
@@ -30,30 +31,59 @@ pub struct PeerIdentity(pub Option<String>);
 
 /// Proof that the client may make changes, with its identity. As an argument of a handler it
 /// refuses the request if the token is missing (401), wrong (401, and 429 after several wrong
-/// ones), cannot be read (503), or not configured (403).
+/// ones), cannot be read (503), not configured, or of a lower role (403).
 #[derive(Clone, Debug)]
 pub struct Authorized(pub Author);
 
-/// An extension of requests with a valid token.
-#[derive(Clone, Copy, Debug)]
-pub struct ValidToken;
+/// The same for requests that do not change the configuration: drains, bans and the like.
+#[derive(Clone, Debug)]
+pub struct Operator(pub Author);
 
 impl FromRequestParts<AdminState> for Authorized {
     type Rejection = Response;
 
     async fn from_request_parts(parts: &mut Parts, state: &AdminState) -> Result<Self, Response> {
-        let address = parts.extensions.get::<PeerAddress>();
-        let address = address.map(|PeerAddress(address)| address.ip().to_canonical());
-        let identity = parts.extensions.get::<PeerIdentity>().cloned();
-        let credentials = parts.extensions.get::<PeerCredentials>();
-        if let Some(peer) = credentials.filter(|peer| peer.may_change()) {
-            return Ok(Self(Author {
-                name: peer.name(),
-                address: None,
-            }));
-        }
-        let said = bearer(&parts.headers);
-        if parts.extensions.get::<ValidToken>().is_none() {
+        author(parts, state, Role::Admin).await.map(Self)
+    }
+}
+
+impl FromRequestParts<AdminState> for Operator {
+    type Rejection = Response;
+
+    async fn from_request_parts(parts: &mut Parts, state: &AdminState) -> Result<Self, Response> {
+        author(parts, state, Role::Operate).await.map(Self)
+    }
+}
+
+/// The client of a request, which has this role.
+///
+/// # Errors
+///
+/// The response to send.
+pub(super) async fn author(
+    parts: &Parts,
+    state: &AdminState,
+    needed: Role,
+) -> Result<Author, Response> {
+    let address = parts.extensions.get::<PeerAddress>();
+    let address = address.map(|PeerAddress(address)| address.ip().to_canonical());
+    let identity = parts.extensions.get::<PeerIdentity>().cloned();
+    let credentials = parts.extensions.get::<PeerCredentials>().copied();
+    if let Some(peer) = credentials.filter(|peer| peer.may_change()) {
+        return Ok(Author {
+            name: peer.name(),
+            address: None,
+        });
+    }
+    let known = parts.extensions.get::<RoleHolder>().cloned();
+    let holder = match known.filter(|holder| holder.role >= needed) {
+        Some(holder) => holder,
+        None => {
+            let claim = Claim {
+                token: bearer(&parts.headers),
+                peer: credentials,
+                address,
+            };
             let context = state.clone();
             in_time(state, move || {
                 let AdminState {
@@ -62,20 +92,22 @@ impl FromRequestParts<AdminState> for Authorized {
                     tokens,
                     ..
                 } = &context;
-                tokens.check(&**control, config_store, said.as_deref(), address)
+                tokens.check(&**control, config_store, &claim, needed)
             })
             .await?
-            .map_err(Refusal::answer)?;
+            .map_err(Refusal::answer)?
         }
-        let name = identity.and_then(|PeerIdentity(name)| name);
-        Ok(Self(Author {
-            name: name.unwrap_or_else(|| "token".to_owned()),
-            address: address.map(|address| address.to_string()),
-        }))
-    }
+    };
+    let name = holder
+        .name
+        .or_else(|| identity.and_then(|PeerIdentity(name)| name));
+    Ok(Author {
+        name: name.unwrap_or_else(|| "token".to_owned()),
+        address: address.map(|address| address.to_string()),
+    })
 }
 
-impl Authorized {
+impl Operator {
     /// Lets the service perform an action that does not change the configuration, and writes an
     /// audit record. `outcome` names the result in this record.
     ///

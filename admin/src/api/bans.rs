@@ -9,7 +9,7 @@ use axum::http::StatusCode;
 use axum::response::Response;
 
 use super::ask::try_ask;
-use super::auth::{Authorized, found};
+use super::auth::{Operator, found};
 use super::body::{Body, invalid};
 use super::clients::evict_all;
 use super::context::AdminState;
@@ -54,7 +54,7 @@ pub async fn list(State(state): State<AdminState>) -> Result<Json<Bans>, Respons
 )]
 pub async fn ban(
     State(state): State<AdminState>,
-    who: Authorized,
+    who: Operator,
     Named(address): Named<IpAddr>,
     force: Force,
     Body(order): Body<BanOrder>,
@@ -91,7 +91,7 @@ pub async fn ban(
 )]
 pub async fn lift(
     State(state): State<AdminState>,
-    who: Authorized,
+    who: Operator,
     Named(address): Named<IpAddr>,
 ) -> Result<StatusCode, Response> {
     let what = format!("lift the ban of {address}");

@@ -16,7 +16,7 @@ use axum::response::{IntoResponse, Response};
 use futures_util::stream;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
-use super::auth::{Authorized, found};
+use super::auth::{Authorized, Operator, found};
 use super::body::{Body, invalid, within};
 use super::connections::none;
 use super::context::{AdminState, CAPTURES};
@@ -56,7 +56,7 @@ const SECONDS: f64 = 3600.0;
 )]
 pub async fn capture(
     State(state): State<AdminState>,
-    who: Authorized,
+    Authorized(who): Authorized,
     Named(id): Named<u64>,
     long: Option<Extension<LongAnswer>>,
     Body(bounds): Body<CaptureBounds>,
@@ -72,7 +72,7 @@ pub async fn capture(
     })?;
     let question = bounds.clone();
     let what = format!("capture connection {id}");
-    let begun = who.act(&state, what, found, move |control| {
+    let begun = Operator(who).act(&state, what, found, move |control| {
         control.capture(id, &question)
     });
     let captured = begun.await?.ok_or_else(|| none(id))?;

@@ -14,7 +14,7 @@ use super::auth::Authorized;
 use super::context::AdminState;
 use super::problem::{in_use, problem, problem_with, typed_problem};
 use crate::change::{ChangeError, ChangeReport, ChangeRequest, Edit, Tag};
-use crate::status::FILE_DENIED;
+use crate::status::ProblemType;
 
 /// The options of a change, from the query of a request.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
@@ -60,7 +60,7 @@ impl FromRequestParts<AdminState> for ChangeOptions {
             .map(|Query(options)| options)
             .map_err(|_| {
                 let detail = "the query may have dry_run, persist and force, each true or false";
-                problem(StatusCode::BAD_REQUEST, detail)
+                typed_problem(ProblemType::Query, detail)
             })
     }
 }
@@ -132,10 +132,7 @@ fn refused(error: ChangeError) -> Response {
         ChangeError::InUse(uses) => in_use(detail, uses),
         ChangeError::NoGeneration(_) => problem(StatusCode::NOT_FOUND, detail),
         ChangeError::NoFile | ChangeError::FileChanged(_) => problem(StatusCode::CONFLICT, detail),
-        ChangeError::FileDenied { .. } => {
-            let (errors, reactors) = (Vec::new(), Vec::new());
-            typed_problem(FILE_DENIED, StatusCode::CONFLICT, detail, errors, reactors)
-        }
+        ChangeError::FileDenied { .. } => typed_problem(ProblemType::FileDenied, detail),
         ChangeError::Persist { .. } => problem(StatusCode::SERVICE_UNAVAILABLE, detail),
         ChangeError::Apply(error) => {
             // A reactor that did not apply it may do so later; other obstacles, such as a port in

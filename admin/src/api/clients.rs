@@ -8,24 +8,39 @@ use axum::http::StatusCode;
 use axum::response::Response;
 
 use super::ask::try_ask;
-use super::auth::{Authorized, found};
+use super::auth::{Operator, found};
 use super::context::AdminState;
 use super::ending::{Force, unused};
 use super::named::Named;
+use super::page::PageQuery;
 use super::problem::problem;
 use crate::change::in_use;
 use crate::config::AddressText;
 use crate::control::{Control, ControlError};
 use crate::status::{ClientStatus, Clients, Evicted};
 
-/// Lists the clients.
+/// Lists the clients by address.
 #[utoipa::path(
     get, path = "/api/v1/clients", tag = "clients", operation_id = "list_clients",
-    responses((status = 200, description = "All addresses with connections.", body = Clients)),
+    params(
+        ("limit" = Option<u16>, Query, minimum = 1, maximum = 1000, description = "Most clients of the page; all if left out."),
+        ("cursor" = Option<String>, Query, description = "`next` of the page before."),
+    ),
+    responses(
+        (status = 200, description = "Addresses with connections.", body = Clients),
+        (status = 400),
+    ),
 )]
-pub async fn list(State(state): State<AdminState>) -> Result<Json<Clients>, Response> {
+pub async fn list(
+    State(state): State<AdminState>,
+    page: PageQuery<String>,
+) -> Result<Json<Clients>, Response> {
     let clients = try_ask(&state, Control::clients).await?;
-    Ok(Json(Clients { clients }))
+    let key = |one: &ClientStatus| one.address.clone();
+    let (clients, next) = page.of(clients, key, |address| {
+        (address.parse::<IpAddr>().ok(), address.clone())
+    });
+    Ok(Json(Clients { clients, next }))
 }
 
 /// Shows a client.
@@ -63,7 +78,7 @@ pub async fn show(
 )]
 pub async fn evict(
     State(state): State<AdminState>,
-    who: Authorized,
+    who: Operator,
     Named(address): Named<IpAddr>,
     force: Force,
 ) -> Result<Json<Evicted>, Response> {

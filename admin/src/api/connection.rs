@@ -27,17 +27,19 @@ use tokio_rustls::server::TlsStream;
 
 use super::ask::answering;
 use super::auth::{PeerAddress, PeerIdentity};
+use super::events::StopSignal;
 use super::gate::{Gate, RequestKind};
 use super::limits::ApiLimits;
 use super::long::LongAnswer;
 use super::operator::{RequestStanding, standing};
 use super::origin::ArrivalAddress;
 use super::places::ConnectionPlace;
-use super::problem::problem;
+use super::problem::{body_of, problem};
 use super::socket::PeerCredentials;
 use super::starting::Answers;
 use super::tls::{self, Certificates};
 use super::write_timeout::WriteTimeout;
+use crate::status::ProblemType;
 
 /// State shared by all connections.
 pub struct Shared {
@@ -113,6 +115,7 @@ pub async fn serve_local(
         identity: None,
         credentials: Some(PeerCredentials {
             uid: credentials.uid(),
+            gid: credentials.gid(),
         }),
     };
     requests(stream, client, &shared, &place, stopped).await;
@@ -128,7 +131,7 @@ async fn handshake(
     stream.peek(&mut first).await?;
     if first[0].is_ascii_uppercase() {
         let detail = "this port speaks HTTPS; write https:// in place of http://";
-        turn_away(stream, StatusCode::BAD_REQUEST, detail);
+        turn_away(stream, ProblemType::BadRequest, detail);
         return Err(io::Error::other("it speaks plain HTTP"));
     }
     let config = certificates.current(Instant::now());
@@ -151,11 +154,13 @@ async fn requests<S>(
 {
     let limits = &shared.limits;
     let long = LongAnswer::default();
+    let stop = StopSignal(stopped.clone());
     let service = service_fn(|mut request: Request<Incoming>| {
         let in_service = place.serve();
         let extensions = request.extensions_mut();
         extensions.insert(client.arrival);
         extensions.insert(long.clone());
+        extensions.insert(stop.clone());
         client.peer.map(|peer| extensions.insert(peer));
         client.credentials.map(|peer| extensions.insert(peer));
         let identity = client.identity.clone();
@@ -235,17 +240,13 @@ fn too_often(wait: Duration) -> Response<Body> {
 
 /// Responds without reading a request, and closes. As the request is not read, the response may be
 /// lost.
-pub fn turn_away(stream: TcpStream, status: StatusCode, detail: &str) {
-    let title = status.canonical_reason().unwrap_or_default();
-    let body = serde_json::json!({
-        "type": "about:blank",
-        "title": title,
-        "status": status.as_u16(),
-        "detail": detail,
-    })
-    .to_string();
+pub fn turn_away(stream: TcpStream, kind: ProblemType, detail: &str) {
+    let problem = body_of(kind, detail);
+    let (status, title) = (problem.status, &problem.title);
+    // Serializing strings and numbers does not fail.
+    let body = serde_json::to_string(&problem).unwrap_or_default();
     let answer = format!(
-        "HTTP/1.1 {status}\r\ncontent-type: application/problem+json\r\ncontent-length: {}\r\n\
+        "HTTP/1.1 {status} {title}\r\ncontent-type: application/problem+json\r\ncontent-length: {}\r\n\
          retry-after: 1\r\nconnection: close\r\n\r\n{body}",
         body.len()
     );

@@ -6,23 +6,35 @@ use axum::http::StatusCode;
 use axum::response::Response;
 
 use super::ask::try_ask;
-use super::auth::{Authorized, found};
+use super::auth::{Operator, found};
 use super::context::AdminState;
 use super::ending::{Force, unused};
 use super::named::Named;
+use super::page::PageQuery;
 use super::problem::problem;
 use crate::change::in_use;
 use crate::control::Control;
 use crate::status::{ConnectionStatus, Connections, Evicted};
 
-/// Lists the connections of clients.
+/// Lists the connections of clients by identifier.
 #[utoipa::path(
     get, path = "/api/v1/connections", tag = "clients", operation_id = "list_connections",
-    responses((status = 200, description = "All connections of the moment.", body = Connections)),
+    params(
+        ("limit" = Option<u16>, Query, minimum = 1, maximum = 1000, description = "Most connections of the page; all if left out."),
+        ("cursor" = Option<u64>, Query, description = "`next` of the page before."),
+    ),
+    responses(
+        (status = 200, description = "Connections of the moment.", body = Connections),
+        (status = 400),
+    ),
 )]
-pub async fn list(State(state): State<AdminState>) -> Result<Json<Connections>, Response> {
+pub async fn list(
+    State(state): State<AdminState>,
+    page: PageQuery<u64>,
+) -> Result<Json<Connections>, Response> {
     let connections = try_ask(&state, Control::connections).await?;
-    Ok(Json(Connections { connections }))
+    let (connections, next) = page.of(connections, |one| one.id, |&id| id);
+    Ok(Json(Connections { connections, next }))
 }
 
 /// Shows a connection.
@@ -61,7 +73,7 @@ pub async fn show(
 )]
 pub async fn evict(
     State(state): State<AdminState>,
-    who: Authorized,
+    who: Operator,
     Named(id): Named<u64>,
     force: Force,
 ) -> Result<Json<Evicted>, Response> {

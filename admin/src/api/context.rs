@@ -5,6 +5,7 @@ use std::sync::Arc;
 use tokio::sync::Semaphore;
 
 use super::concurrency::ConcurrencyLimits;
+use super::events::EventStreams;
 use super::limits::ApiLimits;
 use super::tls::Certificates;
 use super::token_check::TokenCheck;
@@ -27,6 +28,7 @@ pub struct AdminState {
     pub(super) turn: Arc<Semaphore>,
     /// Permits for captures.
     pub(super) captures: Arc<Semaphore>,
+    pub(super) event_streams: Arc<EventStreams>,
     pub(super) concurrency: Arc<ConcurrencyLimits>,
     pub(super) certificates: Option<Arc<Certificates>>,
 }
@@ -46,6 +48,7 @@ impl AdminState {
             tokens: Arc::default(),
             turn: Arc::new(Semaphore::new(1)),
             captures: Arc::new(Semaphore::new(CAPTURES)),
+            event_streams: Arc::default(),
             concurrency: Arc::new(ConcurrencyLimits::new(ApiLimits::default().questions)),
             certificates: None,
         }

@@ -17,7 +17,9 @@ use utoipa::openapi::{
 };
 use utoipa::{PartialSchema, ToSchema};
 
-use crate::status::{FieldProblem, Problem, ReactorOutcome, ResourceUse, Version};
+use crate::status::{
+    FieldProblem, Occurrence, Problem, ReactorOutcome, ResourceUse, ServiceEvent, Version,
+};
 
 const PROBLEM: &str = "application/problem+json";
 const TOKEN: &str = "token";
@@ -27,14 +29,14 @@ const FAILURES: &[(&str, &str, &str)] = &[
     (
         "400",
         "BadRequest",
-        "The request cannot be read: query, header or body are malformed.",
+        "The request cannot be read: query, header or body are malformed, or the query has an unknown key.",
     ),
     ("401", "Unauthorized", "The token is missing or wrong."),
     (
         "403",
         "Forbidden",
-        "The API is read-only, as the server has no token; or a page of another site sent the \
-         request.",
+        "The API is read-only, as the server has no token; the client's role does not permit the \
+         request; or a page of another site sent it.",
     ),
     ("404", "NotFound", "Not found."),
     (
@@ -128,8 +130,11 @@ pub fn frame() -> OpenApi {
     let mut info = Info::new("Millrace", &Version::current().version);
     info.description = Some(
         "The management plane of an NFS-over-RDMA target. Reading needs no token, unless \
-         `admin.read_token` requires it; changes need `Authorization: Bearer TOKEN`. Errors have \
-         a body of type `application/problem+json`."
+         `admin.read_token` requires it; changes need `Authorization: Bearer TOKEN`, with a token \
+         whose role permits them. Errors have a body of type `application/problem+json`, whose \
+         `type` is a name that stays the same; the guide for operators explains each. A query with \
+         a key that an operation does not have is refused. `HEAD` is answered as `GET` is, without \
+         the body; `OPTIONS` with 204 and `Allow`."
             .to_owned(),
     );
     let mut license = License::new("Apache-2.0 OR MIT");
@@ -146,6 +151,8 @@ pub fn frame() -> OpenApi {
         (FieldProblem::name(), FieldProblem::schema()),
         (ReactorOutcome::name(), ReactorOutcome::schema()),
         (ResourceUse::name(), ResourceUse::schema()),
+        (ServiceEvent::name(), ServiceEvent::schema()),
+        (Occurrence::name(), Occurrence::schema()),
     ] {
         components.schemas.insert(name.into_owned(), schema);
     }

@@ -5,7 +5,7 @@ use axum::extract::State;
 use axum::response::Response;
 
 use super::ask::try_ask;
-use super::auth::Authorized;
+use super::auth::Operator;
 use super::body::{Body, invalid, within};
 use super::context::AdminState;
 use crate::control::Control;
@@ -34,7 +34,7 @@ pub async fn show(State(state): State<AdminState>) -> Result<Json<DrainStatus>, 
 )]
 pub async fn start(
     State(state): State<AdminState>,
-    who: Authorized,
+    who: Operator,
     Body(order): Body<DrainOrder>,
 ) -> Result<Json<DrainStatus>, Response> {
     let mut errors = Vec::new();
@@ -64,7 +64,7 @@ pub async fn start(
 )]
 pub async fn cancel(
     State(state): State<AdminState>,
-    who: Authorized,
+    who: Operator,
 ) -> Result<Json<DrainStatus>, Response> {
     let what = "end the drain".to_owned();
     let ended = who.act(&state, what, |_| "done", Control::cancel_drain);

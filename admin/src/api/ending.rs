@@ -1,16 +1,15 @@
 //! Orders that end what clients use: refused while it is in use, unless they are forced.
 
 use axum::extract::{FromRequestParts, Query};
-use axum::http::StatusCode;
 use axum::http::request::Parts;
 use axum::response::Response;
 use serde::Deserialize;
 
 use super::ask::try_ask;
 use super::context::AdminState;
-use super::problem::{in_use, problem};
+use super::problem::{in_use, typed_problem};
 use crate::control::{Control, ControlError};
-use crate::status::ResourceUse;
+use crate::status::{ProblemType, ResourceUse};
 
 /// Whether a request is forced. As an argument of a handler it answers 400 to another query.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
@@ -26,7 +25,7 @@ impl FromRequestParts<AdminState> for Force {
         let query = Query::try_from_uri(&parts.uri);
         query.map(|Query(force)| force).map_err(|_| {
             let detail = "the query may have force=true or false";
-            problem(StatusCode::BAD_REQUEST, detail)
+            typed_problem(ProblemType::Query, detail)
         })
     }
 }

@@ -8,7 +8,7 @@ use axum::response::Response;
 use serde::Deserialize;
 
 use super::ask::try_ask;
-use super::auth::{Authorized, found};
+use super::auth::{Operator, found};
 use super::context::AdminState;
 use super::problem::problem;
 use crate::control::GssControl;
@@ -74,7 +74,7 @@ pub async fn list_contexts(State(state): State<AdminState>) -> Result<Json<GssCo
 )]
 pub async fn flush(
     State(state): State<AdminState>,
-    who: Authorized,
+    who: Operator,
     query: FlushQuery,
 ) -> Result<Json<GssFlushed>, Response> {
     let principal = query.principal;

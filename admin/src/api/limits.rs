@@ -72,6 +72,10 @@ pub struct ApiLimits {
     pub change_time: Duration,
     /// How long a connection may live, however busy; a capture may take longer.
     pub connection_time: Duration,
+    /// Streams of events at once.
+    pub event_streams: u32,
+    /// How often the service's state is compared while somebody follows events.
+    pub observation_interval: Duration,
     /// How long responses in progress may take when a connection must end.
     pub drain_time: Duration,
 }
@@ -96,6 +100,8 @@ impl Default for ApiLimits {
             answer_time: Duration::from_secs(5),
             change_time: Duration::from_secs(60),
             connection_time: Duration::from_secs(600),
+            event_streams: 8,
+            observation_interval: Duration::from_secs(1),
             drain_time: Duration::from_secs(5),
         }
     }

@@ -9,7 +9,7 @@
 //! | `/api/v1/` | as described by `/api/v1/openapi.json` |
 //!
 //! A handler and its description are one function, and are added to the router together. Each
-//! handler that changes something takes [`Authorized`] as an argument. Error responses have a body
+//! handler that changes something takes [`Authorized`] or [`Operator`] as an argument. Error responses have a body
 //! of type `application/problem+json` ([`crate::status::Problem`]), except those about health.
 //! Until the service has started, only `/healthz` and `/readyz` are served ([`serve_start`]).
 //! Connections, rates, headers, bodies and times are limited by [`ApiLimits`]. With
@@ -36,6 +36,7 @@ mod document;
 mod drain;
 mod editing;
 mod ending;
+mod events;
 mod gate;
 mod gss;
 mod health;
@@ -46,11 +47,13 @@ mod long;
 mod named;
 mod neighbour;
 mod nfs4;
+mod observe;
 mod operator;
 mod origin;
-
+mod page;
 mod places;
 mod problem;
+mod query;
 mod routes;
 mod server;
 mod socket;
@@ -62,7 +65,7 @@ mod token_check;
 mod upload;
 mod write_timeout;
 
-pub use auth::{Authorized, PeerAddress, PeerIdentity};
+pub use auth::{Authorized, Operator, PeerAddress, PeerIdentity};
 pub use context::AdminState;
 pub use limits::{ApiLimits, Rate};
 pub(crate) use problem::problem;

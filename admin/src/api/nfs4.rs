@@ -10,17 +10,17 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use super::ask::try_ask;
-use super::auth::{Authorized, found};
+use super::auth::{Operator, found};
 use super::context::AdminState;
 use super::ending::{Force, unused};
 use super::named::{ClientIdName, Name, Named, StateidName};
-use super::problem::problem;
+use super::problem::{problem, typed_problem};
 use crate::change::in_use;
 use crate::config::{ClientIdText, StateidText};
 use crate::control::{Control, ControlError, Nfs4Control};
 use crate::status::{
     GraceStatus, ListPage, Nfs4Client, Nfs4Clients, Nfs4State, Nfs4StateFilter, Nfs4StateKind,
-    Nfs4States,
+    Nfs4States, ProblemType,
 };
 
 /// Items of a page, unless the query says otherwise, and at most.
@@ -60,9 +60,7 @@ impl FromRequestParts<AdminState> for ClientsQuery {
 
     async fn from_request_parts(parts: &mut Parts, _: &AdminState) -> Result<Self, Response> {
         let query: Option<ListQuery> = read(parts);
-        let bare = query
-            .filter(|query| (&query.client, &query.kind, &query.export) == (&None, &None, &None));
-        let page = bare.and_then(|query| query.page());
+        let page = query.and_then(|query| query.page());
         page.map(Self)
             .ok_or_else(|| refused("the query may have after=NUMBER and limit=1 to 1000"))
     }
@@ -101,7 +99,7 @@ fn read<T: DeserializeOwned>(parts: &Parts) -> Option<T> {
 }
 
 fn refused(detail: &str) -> Response {
-    problem(StatusCode::BAD_REQUEST, detail)
+    typed_problem(ProblemType::Query, detail)
 }
 
 /// Lists the clients of NFS version 4.
@@ -172,7 +170,7 @@ pub async fn show_client(
 )]
 pub async fn end_client(
     State(state): State<AdminState>,
-    who: Authorized,
+    who: Operator,
     Named(ClientIdName(id)): Named<ClientIdName>,
     force: Force,
 ) -> Result<StatusCode, Response> {
@@ -250,7 +248,7 @@ pub async fn show_state(
 )]
 pub async fn revoke(
     State(state): State<AdminState>,
-    who: Authorized,
+    who: Operator,
     Named(StateidName(stateid)): Named<StateidName>,
 ) -> Result<StatusCode, Response> {
     let name: String = stateid.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -286,7 +284,7 @@ pub async fn show_grace(State(state): State<AdminState>) -> Result<Json<GraceSta
 )]
 pub async fn end_grace(
     State(state): State<AdminState>,
-    who: Authorized,
+    who: Operator,
 ) -> Result<StatusCode, Response> {
     let what = "end the grace period".to_owned();
     let ended = who.act(&state, what, found, |control| {

@@ -5,10 +5,12 @@ use std::sync::Arc;
 use hyper::Request;
 
 use super::ask::ask_token;
-use super::auth::{ValidToken, bearer};
+use super::auth::bearer;
 use super::context::AdminState;
 use super::gate::RequestKind;
 use super::socket::PeerCredentials;
+use super::token_check::Claim;
+use crate::roles::Role;
 
 /// The priority of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,7 +19,7 @@ pub enum RequestStanding {
     Stranger,
     /// A health check.
     Health,
-    /// It has a valid token, or comes from root or the server's own user over the Unix socket.
+    /// It has a token of a role above `read`, or comes from root or the server's own user over the Unix socket.
     Operator,
 }
 
@@ -29,14 +31,22 @@ pub async fn standing<B>(state: Option<&AdminState>, request: &mut Request<B>) -
     if credentials.is_some_and(|peer| peer.may_change()) {
         return RequestStanding::Operator;
     }
+    let claim = Claim {
+        token: bearer(request.headers()),
+        peer: credentials.copied(),
+        address: None,
+    };
     if let Some(state) = state
-        && let Some(said) = bearer(request.headers())
+        && (claim.token.is_some() || claim.peer.is_some())
     {
         let (control, tokens) = (Arc::clone(&state.control), Arc::clone(&state.tokens));
-        let compared = ask_token(state, move || tokens.is_token(&*control, &said)).await;
-        if matches!(compared, Ok(true)) {
-            request.extensions_mut().insert(ValidToken);
-            return RequestStanding::Operator;
+        let found = ask_token(state, move || tokens.holder(&*control, &claim)).await;
+        if let Ok(Some(holder)) = found {
+            let operates = holder.role >= Role::Operate;
+            request.extensions_mut().insert(holder);
+            if operates {
+                return RequestStanding::Operator;
+            }
         }
     }
     match RequestKind::of(request.uri().path()) {

@@ -3,9 +3,9 @@
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
-use crate::status::{FieldProblem, IN_USE, Problem, ReactorOutcome, ResourceUse};
+use crate::status::{FieldProblem, Problem, ProblemType, ReactorOutcome, ResourceUse};
 
-/// The response with this status and these details.
+/// The response with this status, its usual type and these details.
 pub fn problem(status: StatusCode, detail: impl Into<String>) -> Response {
     problem_with(status, detail, Vec::new(), Vec::new())
 }
@@ -17,26 +17,7 @@ pub fn problem_with(
     errors: Vec<FieldProblem>,
     reactors: Vec<ReactorOutcome>,
 ) -> Response {
-    typed_problem("about:blank", status, detail, errors, reactors)
-}
-
-/// The response to a request that takes away what is in use, and is not forced.
-pub fn in_use(detail: impl Into<String>, uses: Vec<ResourceUse>) -> Response {
-    let status = StatusCode::CONFLICT;
-    answer(Problem {
-        uses,
-        ..body(IN_USE, status, detail.into())
-    })
-}
-
-/// The same with a type that programs can distinguish.
-pub fn typed_problem(
-    kind: &str,
-    status: StatusCode,
-    detail: impl Into<String>,
-    errors: Vec<FieldProblem>,
-    reactors: Vec<ReactorOutcome>,
-) -> Response {
+    let kind = ProblemType::of_status(status.as_u16());
     answer(Problem {
         errors,
         reactors,
@@ -44,9 +25,28 @@ pub fn typed_problem(
     })
 }
 
-fn body(kind: &str, status: StatusCode, detail: String) -> Problem {
+/// The response of this type.
+pub fn typed_problem(kind: ProblemType, detail: impl Into<String>) -> Response {
+    answer(body_of(kind, detail))
+}
+
+/// The response to a request that takes away what is in use, and is not forced.
+pub fn in_use(detail: impl Into<String>, uses: Vec<ResourceUse>) -> Response {
+    answer(Problem {
+        uses,
+        ..body_of(ProblemType::InUse, detail)
+    })
+}
+
+/// The body of a response of this type.
+pub fn body_of(kind: ProblemType, detail: impl Into<String>) -> Problem {
+    let status = StatusCode::from_u16(kind.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    body(kind, status, detail.into())
+}
+
+fn body(kind: ProblemType, status: StatusCode, detail: String) -> Problem {
     Problem {
-        kind: kind.to_owned(),
+        kind: kind.uri().to_owned(),
         title: status.canonical_reason().unwrap_or("Error").to_owned(),
         status: status.as_u16(),
         detail,

@@ -1,6 +1,6 @@
 //! The routes, and the parts common to all responses.
 
-use axum::extract::{DefaultBodyLimit, Extension, FromRequestParts, Request, State};
+use axum::extract::{DefaultBodyLimit, Extension, Request, State};
 use axum::http::{Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::{Router, middleware};
@@ -8,17 +8,19 @@ use tower_http::set_header::SetResponseHeaderLayer;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::auth::Authorized;
+use super::auth::author;
 use super::context::AdminState;
 use super::origin;
 use super::problem::problem;
+use super::query::{self, QueryKeys};
 use super::upload::received;
 use super::{
-    bans, capture, client_limits, clients, config, connections, document, drain, gss, health,
-    listeners, log, nfs4, status,
+    bans, capture, client_limits, clients, config, connections, document, drain, events, gss,
+    health, listeners, log, nfs4, status,
 };
 use crate::config::ReadToken;
 use crate::dashboard;
+use crate::roles::Role;
 
 /// Every endpoint, and the description of all.
 pub fn table() -> OpenApiRouter<AdminState> {
@@ -48,6 +50,7 @@ pub fn table() -> OpenApiRouter<AdminState> {
         .routes(routes!(status::pools))
         .routes(routes!(status::exports))
         .routes(routes!(status::operations))
+        .routes(routes!(events::follow))
         .routes(routes!(listeners::list, listeners::add))
         .routes(routes!(listeners::show, listeners::remove))
         .routes(routes!(log::show, log::put))
@@ -63,6 +66,7 @@ pub fn table() -> OpenApiRouter<AdminState> {
 /// The router of all endpoints. Disables type guessing in browsers, and caching.
 pub fn router(context: AdminState) -> Router {
     let (router, api) = table().split_for_parts();
+    let keys = QueryKeys::of(&api);
     let fixed = |name, value| {
         SetResponseHeaderLayer::overriding(name, header::HeaderValue::from_static(value))
     };
@@ -70,6 +74,7 @@ pub fn router(context: AdminState) -> Router {
         .fallback(not_found)
         .method_not_allowed_fallback(not_allowed)
         .layer(Extension(document::DescriptionText::of(api)))
+        .layer(middleware::from_fn_with_state(keys, query::known))
         .layer(DefaultBodyLimit::max(context.limits.body_bytes))
         .layer(middleware::map_request_with_state(
             context.clone(),
@@ -111,9 +116,9 @@ async fn admitted(
     let path = request.uri().path();
     let open = matches!(path, "/" | "/healthz" | "/readyz") || path.starts_with("/assets/");
     let reads = matches!(*request.method(), Method::GET | Method::HEAD);
-    let (mut parts, body) = request.into_parts();
+    let (parts, body) = request.into_parts();
     if config.admin.read_token != ReadToken::None && reads && !open {
-        Authorized::from_request_parts(&mut parts, &context).await?;
+        author(&parts, &context, Role::Read).await?;
     }
     received(Request::from_parts(parts, body), &context.limits).await
 }

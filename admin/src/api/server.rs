@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use axum::http::StatusCode;
 use millrace_primitives::Counter;
 use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, watch};
@@ -22,6 +21,7 @@ use super::socket::AdminSocket;
 use super::starting::{Answers, Stage};
 use super::tls::Certificates;
 use crate::metrics::{Families, MetricsSource, catalogue};
+use crate::status::ProblemType;
 
 /// Connections that wait for a place, for at most the timeout of an answer.
 const WAITING: usize = 64;
@@ -304,7 +304,7 @@ fn turn_away(stream: TcpStream, peer: SocketAddr, shared: &Shared) {
         Some(_) => tracing::debug!(%peer, "a client has reached its share of connections"),
         None => {
             let detail = "too many connections from this address; close some";
-            connection::turn_away(stream, StatusCode::TOO_MANY_REQUESTS, detail);
+            connection::turn_away(stream, ProblemType::TooMany, detail);
         }
     }
 }

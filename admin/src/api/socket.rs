@@ -21,6 +21,8 @@ pub struct AdminSocket {
 pub struct PeerCredentials {
     /// The user.
     pub uid: u32,
+    /// Its primary group.
+    pub gid: u32,
 }
 
 impl PeerCredentials {

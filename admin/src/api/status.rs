@@ -6,6 +6,7 @@ use axum::response::Response;
 
 use super::ask::{ask, try_ask};
 use super::context::AdminState;
+use super::page::PageQuery;
 use crate::control::Control;
 use crate::status::{Exports, Operations, Pools, ReactorList, Version};
 
@@ -38,14 +39,22 @@ pub async fn pools(State(state): State<AdminState>) -> Result<Json<Pools>, Respo
     Ok(Json(Pools { pools }))
 }
 
-/// Lists the exported trees.
+/// Lists the exported trees by path.
 #[utoipa::path(
     get, path = "/api/v1/exports", tag = "status", operation_id = "list_exports",
-    responses((status = 200, description = "All exports.", body = Exports)),
+    params(
+        ("limit" = Option<u16>, Query, minimum = 1, maximum = 1000, description = "Most exports of the page; all if left out."),
+        ("cursor" = Option<String>, Query, description = "`next` of the page before."),
+    ),
+    responses((status = 200, description = "Exports.", body = Exports), (status = 400)),
 )]
-pub async fn exports(State(state): State<AdminState>) -> Result<Json<Exports>, Response> {
+pub async fn exports(
+    State(state): State<AdminState>,
+    page: PageQuery<String>,
+) -> Result<Json<Exports>, Response> {
     let exports = try_ask(&state, Control::exports).await?;
-    Ok(Json(Exports { exports }))
+    let (exports, next) = page.of(exports, |one| one.path.clone(), String::clone);
+    Ok(Json(Exports { exports, next }))
 }
 
 /// Lists the calls by procedure.

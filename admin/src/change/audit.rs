@@ -15,12 +15,14 @@ use serde_json::Value;
 
 use super::{Author, ChangeError, Generation};
 use crate::config::KeyChange;
-use crate::status::FieldProblem;
+use crate::status::{FieldProblem, Occurrence};
 
 /// The most keys of a record. Beyond that it has the number of keys left out.
 const KEYS_MAX: usize = 64;
 /// The most bytes of a value. Longer values are cut.
 const VALUE_MAX: usize = 512;
+/// The most keys of an event.
+const EVENT_KEYS_MAX: usize = 16;
 
 /// One record.
 pub struct Record<'a> {
@@ -88,6 +90,34 @@ pub fn record(record: &Record<'_>, now: f64, file: Option<&Path>) {
     }
 }
 
+/// The event of a change.
+pub fn change_event(record: &Record<'_>) -> Occurrence {
+    let keys = record.changes.iter().take(EVENT_KEYS_MAX);
+    Occurrence::Configuration {
+        author: cut(&record.author.name),
+        address: record.author.address.clone(),
+        action: cut(record.summary),
+        outcome: cut(record.outcome),
+        generation: record.generation,
+        keys: keys.map(|change| cut(&change.path)).collect(),
+    }
+}
+
+/// The event of an action that does not change the configuration.
+pub fn action_event(record: &Record<'_>) -> Occurrence {
+    Occurrence::Action {
+        author: cut(&record.author.name),
+        address: record.author.address.clone(),
+        action: cut(record.summary),
+        outcome: cut(record.outcome),
+    }
+}
+
+/// The beginning of a text.
+fn cut(text: &str) -> String {
+    text[..text.floor_char_boundary(VALUE_MAX)].to_owned()
+}
+
 #[derive(Serialize)]
 struct AuditLine<'a> {
     time_seconds: f64,
@@ -123,10 +153,9 @@ impl<'a> From<&'a KeyChange> for Key<'a> {
 }
 
 fn shorter(error: &FieldProblem) -> FieldProblem {
-    let short = |text: &str| text[..text.floor_char_boundary(VALUE_MAX)].to_owned();
     FieldProblem {
-        path: short(&error.path),
-        message: short(&error.message),
+        path: cut(&error.path),
+        message: cut(&error.message),
     }
 }
 

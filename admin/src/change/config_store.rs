@@ -13,13 +13,15 @@ use super::history::History;
 use super::in_use;
 use super::persist::{Disk, HostDisk, Staged, rewritten};
 use super::{
-    Author, ChangeError, ChangeReport, ChangeRequest, Current, Edit, Generation, HistoryEntry, Tag,
+    Author, ChangeError, ChangeReport, ChangeRequest, Current, Edit, FileComparison, Generation,
+    HistoryEntry, Tag,
 };
 use crate::api::Certificates;
 use crate::config::{self, Config, KeyChange, Source, diff, diff_while, edit_text, live_part};
 use crate::control::Control;
+use crate::events::EventLog;
 use crate::status::{FieldProblem, ResourceUse};
-use crate::token;
+use crate::{roles, token};
 
 /// Keeps the configuration, its history and its file.
 ///
@@ -35,6 +37,7 @@ pub struct ConfigStore {
     /// Never held while a change is applied.
     state: Mutex<ConfigStoreState>,
     pub(super) counts: Counts,
+    events: Arc<EventLog>,
 }
 
 struct ConfigStoreState {
@@ -60,6 +63,13 @@ impl ConfigStore {
         disk: Box<dyn Disk>,
     ) -> Self {
         use std::hash::{BuildHasher, RandomState};
+        let read = file.as_deref().and_then(|file| {
+            let bytes = disk.read(&disk.resolve(file).ok()?).ok()?;
+            String::from_utf8(bytes).ok()
+        });
+        // The file may have changed since the service read it.
+        let is_read = |text: &String| config::parse(text, "").is_ok_and(|read| read == *config);
+        let file_text = read.filter(is_read);
         let entry = HistoryEntry {
             generation: 1,
             time_seconds: now(),
@@ -69,19 +79,15 @@ impl ConfigStore {
             },
             summary: "start".to_owned(),
             changes: Vec::new(),
+            persisted: file_text.is_some(),
         };
         let mut history = History::default();
         history.push(entry, Arc::clone(&config));
-        let read = file.as_deref().and_then(|file| {
-            let bytes = disk.read(&disk.resolve(file).ok()?).ok()?;
-            String::from_utf8(bytes).ok()
-        });
-        // The file may have changed since the service read it.
-        let is_read = |text: &String| config::parse(text, "").is_ok_and(|read| read == *config);
-        let file_text = read.filter(is_read);
+        let run = RandomState::new().hash_one(());
         Self {
             control,
-            run: RandomState::new().hash_one(()),
+            run,
+            events: Arc::new(EventLog::new(run)),
             file,
             disk,
             changing: Mutex::default(),
@@ -154,6 +160,9 @@ impl ConfigStore {
             error: result.as_ref().err(),
         };
         audit::record(&record, now(), config.admin.audit_file.as_deref());
+        if !matches!(outcome, Outcome::Tried | Outcome::Unchanged) {
+            self.events.publish(audit::change_event(&record));
+        }
         result
     }
 
@@ -169,6 +178,43 @@ impl ConfigStore {
             error: None,
         };
         audit::record(&record, now(), config.admin.audit_file.as_deref());
+        self.events.publish(audit::action_event(&record));
+    }
+
+    /// The latest events: those of changes and actions, and what else is published there.
+    pub(crate) fn events(&self) -> Arc<EventLog> {
+        Arc::clone(&self.events)
+    }
+
+    /// The configuration file as it is now, compared with the configuration; `None` without a file.
+    pub fn file_comparison(&self) -> Option<FileComparison> {
+        let file = self.file.as_deref()?;
+        let (config, known) = {
+            let state = self.lock();
+            (Arc::clone(&state.config), state.file_text.clone())
+        };
+        let mut comparison = FileComparison {
+            path: file.display().to_string(),
+            edited: true,
+            unsaved: Vec::new(),
+            error: None,
+        };
+        let read = self
+            .disk
+            .resolve(file)
+            .and_then(|file| self.disk.read(&file));
+        let parsed = read
+            .map_err(|error| error.to_string())
+            .and_then(|bytes| String::from_utf8(bytes).map_err(|error| error.to_string()))
+            .and_then(|text| {
+                comparison.edited = known.is_none_or(|known| known != text);
+                config::parse(&text, &comparison.path).map_err(|errors| errors.to_string())
+            });
+        match parsed {
+            Ok(saved) => comparison.unsaved = diff(&saved, &config),
+            Err(error) => comparison.error = Some(error),
+        }
+        Some(comparison)
     }
 
     /// The changes so far, the latest first, at most 64.
@@ -204,6 +250,7 @@ impl ConfigStore {
             notes: lost(&running, &next)
                 .chain(next.notes())
                 .chain(token::note(&next))
+                .chain(roles::note(&next))
                 .collect(),
             reactors: Vec::new(),
         };
@@ -248,11 +295,16 @@ impl ConfigStore {
             }
             report.persisted = true;
         }
-        if let Some(text) = written.or_else(|| source.map(|source| source.text().to_owned())) {
-            self.lock().file_text = Some(text);
+        let text = written.or_else(|| source.map(|source| source.text().to_owned()));
+        let persisted = text.is_some();
+        if persisted {
+            self.lock().file_text = text;
         }
         report.restart_required = self.restart_required(&next);
         if *next == *config {
+            if persisted {
+                self.lock().history.latest_is_persisted();
+            }
             return Ok(report);
         }
         report.generation = generation + 1;
@@ -262,6 +314,7 @@ impl ConfigStore {
             author: request.author,
             summary: summary.to_owned(),
             changes: report.changes.clone(),
+            persisted,
         };
         let mut state = self.lock();
         state.generation = report.generation;

@@ -13,6 +13,7 @@ pub fn check(before: &Config, next: &Config) -> Vec<ConfigProblem> {
     let (one, other) = (&before.admin, &next.admin);
     for (key, same) in [
         ("token_file", one.token_file == other.token_file),
+        ("roles_file", one.roles_file == other.roles_file),
         ("audit_file", one.audit_file == other.audit_file),
         ("socket", one.socket == other.socket),
         (

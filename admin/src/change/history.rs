@@ -41,6 +41,13 @@ impl History {
         }
     }
 
+    /// Notes that the latest generation is in the file now.
+    pub fn latest_is_persisted(&mut self) {
+        if let Some(latest) = self.kept.back_mut() {
+            latest.entry.persisted = true;
+        }
+    }
+
     /// The changes, the latest first.
     pub fn latest_first(&self) -> Vec<HistoryEntry> {
         self.kept
@@ -92,6 +99,7 @@ mod tests {
             },
             summary,
             changes: Vec::new(),
+            persisted: false,
         }
     }
 

@@ -21,5 +21,5 @@ pub use guarded::check_opened;
 pub use persist::keep;
 pub use types::{
     Author, ChangeError, ChangeHistory, ChangeReport, ChangeRequest, Current, Edit, EditFunction,
-    Generation, HistoryEntry, Pending, Tag,
+    FileComparison, Generation, HistoryEntry, Pending, Tag,
 };

@@ -141,6 +141,10 @@ pub struct HistoryEntry {
     pub summary: String,
     /// Keys that changed since the previous generation.
     pub changes: Vec<KeyChange>,
+    /// Whether it was written to the configuration file, or read from there, while it was in force.
+    /// If not, a restart would have lost it.
+    #[serde(default)]
+    pub persisted: bool,
 }
 
 /// The body of `/api/v1/config/history`.
@@ -158,6 +162,23 @@ pub struct Pending {
     /// Keys in which the running configuration differs until the next restart: `before` is the
     /// running value.
     pub restart_required: Vec<KeyChange>,
+    /// The configuration file, compared with the configuration; `null` if the server was started
+    /// without one.
+    #[serde(default)]
+    pub file: Option<FileComparison>,
+}
+
+/// The configuration file, compared with the configuration.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct FileComparison {
+    /// The file.
+    pub path: String,
+    /// Whether it was edited since the server read or wrote it. A reload applies it.
+    pub edited: bool,
+    /// Keys that differ: `before` is the value of the file, which a restart would apply.
+    pub unsaved: Vec<KeyChange>,
+    /// Why they are not known; `null` if they are.
+    pub error: Option<String>,
 }
 
 /// The reason for refusing a change. The configuration is then unchanged.

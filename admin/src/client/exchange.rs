@@ -111,6 +111,9 @@ impl Client {
         if let Some(tag) = &order.if_match {
             request = request.header(header::IF_MATCH, tag);
         }
+        if let Some(id) = &order.last_event {
+            request = request.header("last-event-id", id);
+        }
         let body = match &order.body {
             None => Bytes::new(),
             Some((media_type, body)) => {

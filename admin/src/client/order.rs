@@ -40,6 +40,7 @@ pub struct Order {
     pub(super) path: String,
     pub(super) body: Option<(&'static str, Vec<u8>)>,
     pub(super) if_match: Option<String>,
+    pub(super) last_event: Option<String>,
 }
 
 impl Order {
@@ -50,6 +51,7 @@ impl Order {
             path: path.into(),
             body: None,
             if_match: None,
+            last_event: None,
         }
     }
 
@@ -78,6 +80,13 @@ impl Order {
     #[must_use]
     pub fn if_match(mut self, tag: impl Into<String>) -> Self {
         self.if_match = Some(tag.into());
+        self
+    }
+
+    /// Begins a stream of events after the one with this identifier.
+    #[must_use]
+    pub fn after_event(mut self, id: impl Into<String>) -> Self {
+        self.last_event = Some(id.into());
         self
     }
 }

@@ -78,6 +78,19 @@ impl Client {
         self.address.socket.is_some()
     }
 
+    /// Whether the server is on this host.
+    pub fn is_local(&self) -> bool {
+        self.is_on_socket() || self.address.is_loopback()
+    }
+
+    /// A text with `[token]` in place of the token.
+    pub fn without_token(&self, text: &str) -> String {
+        match &self.token {
+            Some(token) => token.taken_out(text),
+            None => text.to_owned(),
+        }
+    }
+
     /// Whether a secret sent there cannot be read on the network: TLS, or this host.
     pub fn is_private(&self) -> bool {
         self.address.secure.is_some() || self.address.is_loopback()

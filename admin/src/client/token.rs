@@ -59,6 +59,16 @@ impl ClientToken {
         Ok(Self(value))
     }
 
+    /// A text with `[token]` in its place.
+    pub(super) fn taken_out(&self, text: &str) -> String {
+        let header = self.0.to_str().unwrap_or_default();
+        let token = header.strip_prefix("Bearer ").unwrap_or_default();
+        match token.is_empty() {
+            true => text.to_owned(),
+            false => text.replace(token, "[token]"),
+        }
+    }
+
     /// The header `Authorization` (RFC 6750 section 2.1).
     pub(super) fn header(&self) -> HeaderValue {
         self.0.clone()

@@ -81,6 +81,7 @@ pub fn live_part(running: &Config, wanted: &Config) -> Config {
     live.admin = Admin {
         // Opened at each change.
         token_file: wanted.admin.token_file.clone(),
+        roles_file: wanted.admin.roles_file.clone(),
         audit_file: wanted.admin.audit_file.clone(),
         // Read with each request and each change.
         hosts: wanted.admin.hosts.clone(),

@@ -458,6 +458,11 @@ pub struct Admin {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub token_file: Option<PathBuf>,
+    /// A file with more tokens, and users and groups of the socket, each with a role: `read`,
+    /// `operate` or `admin`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub roles_file: Option<PathBuf>,
     /// Whether reading needs the token, too.
     pub read_token: ReadToken,
     /// The folders below which exports may be made through the API; the file is not restricted.
@@ -485,6 +490,7 @@ impl Default for Admin {
             socket: None,
             hosts: Vec::new(),
             token_file: None,
+            roles_file: None,
             read_token: ReadToken::None,
             exportable_roots: Vec::new(),
             audit_file: None,

@@ -82,6 +82,9 @@ pub fn validate(config: &Config) -> Vec<ConfigProblem> {
     if let Some(file) = &config.admin.token_file {
         problems.absolute(&root.key("admin").key("token_file"), file);
     }
+    if let Some(file) = &config.admin.roles_file {
+        problems.absolute(&root.key("admin").key("roles_file"), file);
+    }
     if let Some(file) = &config.admin.audit_file {
         problems.absolute(&root.key("admin").key("audit_file"), file);
     }

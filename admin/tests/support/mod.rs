@@ -39,6 +39,8 @@ pub struct Service {
     /// How often something was applied.
     pub applied: AtomicU64,
     pub connections: Mutex<Vec<ConnectionStatus>>,
+    /// The addresses of its clients.
+    pub addresses: Mutex<Vec<String>>,
     pub bans: Mutex<Vec<Ban>>,
     pub drain: Mutex<DrainPhase>,
     pub nfs4: nfs4::StateOfClients,
@@ -60,6 +62,7 @@ impl Service {
             pending: Mutex::default(),
             applied: AtomicU64::new(0),
             connections: Mutex::new(vec![connection()]),
+            addresses: Mutex::new(vec!["192.0.2.1".to_owned()]),
             bans: Mutex::default(),
             drain: Mutex::new(DrainPhase::Serving),
             nfs4: nfs4::StateOfClients::default(),
@@ -177,9 +180,10 @@ impl Control for Service {
     }
 
     fn clients(&self) -> Result<Vec<ClientStatus>, ControlError> {
-        Ok(vec![ClientStatus {
-            address: "192.0.2.1".to_owned(),
-            connections: self.connections.lock().unwrap().len() as u64,
+        let connections = self.connections.lock().unwrap().len() as u64;
+        let client = |address: &String| ClientStatus {
+            address: address.clone(),
+            connections,
             credits_granted: 96,
             credits_requested: 128,
             credits_used: 2,
@@ -191,7 +195,8 @@ impl Control for Service {
             bytes_written: 3 << 30,
             throttled_seconds: 0.5,
             limits: RateLimits::default(),
-        }])
+        };
+        Ok(self.addresses.lock().unwrap().iter().map(client).collect())
     }
 
     fn connections(&self) -> Result<Vec<ConnectionStatus>, ControlError> {

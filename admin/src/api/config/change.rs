@@ -173,10 +173,6 @@ pub async fn reload(
     options: ChangeOptions,
     headers: HeaderMap,
 ) -> Result<Response, Response> {
-    if options.persist {
-        let detail = "persist: a reload applies the file, so there is nothing to write";
-        return Err(problem(StatusCode::BAD_REQUEST, detail));
-    }
     let expected = expected(&headers, Required::No)?;
     change(&state, options.request(Edit::Reload, expected, who)).await
 }

@@ -11,9 +11,10 @@ use utoipa::ToSchema;
 use super::precondition::is_known;
 use crate::api::ask::ask_config;
 use crate::api::context::AdminState;
-use crate::api::problem::problem;
+use crate::api::problem::{problem, typed_problem};
 use crate::change::{ChangeHistory, ConfigStore, Generation, Pending};
 use crate::config::{Config, TagsText, to_yaml};
+use crate::status::ProblemType;
 
 /// The form of a configuration.
 #[derive(Deserialize)]
@@ -107,17 +108,21 @@ pub async fn generation(
     Ok(written(&config, format))
 }
 
-/// Lists the keys that wait for a restart.
+/// Lists the keys that wait for a restart, and those that differ from the file.
 #[utoipa::path(
     get, path = "/api/v1/config/pending", tag = "configuration", operation_id = "get_config_pending",
     responses((status = 200, description = "All of them.", body = Pending)),
 )]
 pub async fn pending(State(state): State<AdminState>) -> Result<Json<Pending>, Response> {
-    let current = ask_config(&state, ConfigStore::current).await?;
-    Ok(Json(Pending {
-        generation: current.tag.generation,
-        restart_required: current.restart_required,
-    }))
+    let pending = ask_config(&state, |store| {
+        let current = store.current();
+        Pending {
+            generation: current.tag.generation,
+            restart_required: current.restart_required,
+            file: store.file_comparison(),
+        }
+    });
+    Ok(Json(pending.await?))
 }
 
 /// The number in the path.
@@ -131,7 +136,7 @@ pub(super) fn numbered(
 fn format(form: FormResult) -> Result<Format, Response> {
     let wrong = |_| {
         let detail = "the query may be ?format=json or ?format=yaml";
-        problem(StatusCode::BAD_REQUEST, detail)
+        typed_problem(ProblemType::Query, detail)
     };
     Ok(form.map_err(wrong)?.0.format)
 }

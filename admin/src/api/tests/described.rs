@@ -111,7 +111,7 @@ fn the_router_has_what_is_described_and_nothing_else() {
             let request = format!(
                 "{method} {target} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"
             );
-            let answer = raw(&handle, &request);
+            let answer = head(&handle, &request);
             let refused = answer.starts_with("HTTP/1.1 405 ");
             assert_eq!(refused, !described, "{method} {path}: {answer}");
             if refused {
@@ -163,19 +163,69 @@ fn collect(value: &serde_json::Value, references: &mut BTreeSet<String>) {
     }
 }
 
+/// A path with names of what there may be in place of its parameters.
+fn named(path: &str) -> String {
+    path.replace("{address}", "192.0.2.1")
+        .replace("{stateid}", "000000000000000000000000")
+        .replace("{id}", "7")
+        .replace("{generation}", "1")
+        .replace("{name}", "main.js")
+}
+
 #[test]
-fn options_and_head_are_answered() {
+fn a_query_with_an_unknown_key_is_refused_everywhere() {
     let (handle, ..) = usual();
-    let ask = |method: &str| {
-        let request = format!(
-            "{method} /api/v1/exports HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"
-        );
+    let api = description();
+    let operations = operations(&api);
+    let heads = operations.iter().filter(|(method, ..)| *method == "GET");
+    let heads = heads.map(|&(_, path, _)| ("HEAD", path));
+    let all = operations.iter().map(|&(method, path, _)| (method, path));
+    for (method, path) in all.chain(heads) {
+        let target = named(path);
+        assert!(!target.contains('{'), "{target}");
+        for query in ["unheard-of=1", "%66orce%20=true", "unheard-of"] {
+            let request = format!(
+                "{method} {target}?{query} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"
+            );
+            let answer = raw(&handle, &request);
+            assert!(
+                answer.starts_with("HTTP/1.1 400 "),
+                "{method} {target}?{query}: {answer}"
+            );
+            let named = answer.contains("urn:millrace:problem:query");
+            assert_eq!(named, method != "HEAD", "{method} {path}: {answer}");
+        }
+    }
+}
+
+#[test]
+fn head_is_get_without_a_body_and_options_names_the_methods_of_every_path() {
+    let (handle, ..) = usual();
+    let api = description();
+    let operations = operations(&api);
+    let ask = |method: &str, target: &str| {
+        let request =
+            format!("{method} {target} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
         raw(&handle, &request)
     };
-    let options = ask("OPTIONS");
-    assert!(options.starts_with("HTTP/1.1 204 "), "{options}");
-    assert!(options.contains("\r\nallow: GET,HEAD"), "{options}");
-    let head = ask("HEAD");
-    assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
-    assert!(head.ends_with("\r\n\r\n"), "{head}");
+    for path in api.paths.paths.keys() {
+        let of_path = operations.iter().filter(|&&(_, known, _)| known == path);
+        let mut expected: BTreeSet<&str> = of_path.map(|&(method, ..)| method).collect();
+        let target = named(path);
+        if expected.contains("GET") {
+            expected.insert("HEAD");
+            let of_head = ask("HEAD", &target);
+            let request = format!("GET {target} HTTP/1.1\r\nhost: localhost\r\n\r\n");
+            let of_get = head(&handle, &request);
+            assert_eq!(of_get.lines().next(), of_head.lines().next(), "{path}");
+            assert!(of_head.ends_with("\r\n\r\n"), "{path}: {of_head}");
+        }
+        let options = ask("OPTIONS", &target);
+        assert!(options.starts_with("HTTP/1.1 204 "), "{path}: {options}");
+        let allow = options
+            .lines()
+            .find_map(|line| line.strip_prefix("allow: "));
+        let allowed: BTreeSet<&str> = allow.unwrap().split(',').collect();
+        assert_eq!(allowed, expected, "{path}");
+    }
 }

@@ -4,12 +4,16 @@ use clap::{Parser, Subcommand};
 
 use super::completion::Shell;
 use super::options::Options;
-use super::{clients, config, connections, drain, exports, gss, listeners, log, nfs4, top};
+use super::{
+    clients, config, connections, drain, events, exports, gss, listeners, log, nfs4,
+    support_bundle, token, top,
+};
 
 const AFTER_HELP: &str = "\
 Examples:
   millracectl status                      the state of the server, on one page
   millracectl top                         the same, live: reactors, clients, connections, rates
+  millracectl events                      what happens, as it happens
   millracectl connections                 connected clients and their throughput
   millracectl --json connections | jq .   the same for scripts
   millracectl config > now.yaml           the configuration, with all defaults
@@ -105,15 +109,26 @@ pub enum Command {
         #[command(subcommand)]
         command: Option<drain::DrainCommand>,
     },
+    /// What happens, as it happens: changes, clients, drains, bans, trouble.
+    #[command(after_help = events::HELP)]
+    Events(events::Events),
     /// The state of the server, live.
     #[command(after_help = top::HELP)]
     Top(top::Top),
     /// Metrics, in the text format of Prometheus.
     Metrics,
+    /// Write what others need to understand a problem into an archive: state, configuration, log.
+    #[command(after_help = support_bundle::HELP)]
+    SupportBundle(support_bundle::SupportBundle),
     /// Health and readiness; exit status 1 if the server is not healthy or not ready.
     Health,
     /// Wait until clients are served, for 30s or --timeout.
     WaitReady,
+    /// Tokens with roles: new.
+    Token {
+        #[command(subcommand)]
+        command: token::TokenCommand,
+    },
     /// Print a shell's completion script for millracectl.
     #[command(after_help = "\
 Examples:

@@ -97,7 +97,9 @@ pub enum ClientsCommand {
 pub fn run(context: &Context<'_>, command: Option<&ClientsCommand>) -> Result<ExitCode, Failure> {
     let at = |address: &IpAddr| format!("{PATH}/{}", encoded(&address.to_string()));
     match command.unwrap_or(&ClientsCommand::List) {
-        ClientsCommand::List => context.show(PATH, |list: Clients| views::clients(&list.clients)),
+        ClientsCommand::List => context.show_list(PATH, "clients", |list: Clients| {
+            views::clients(&list.clients)
+        }),
         ClientsCommand::Show { address } => {
             context.show(&at(address), |one: ClientStatus| views::client(&one))
         }

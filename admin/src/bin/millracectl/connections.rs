@@ -86,7 +86,7 @@ pub fn run(
     command: Option<&ConnectionsCommand>,
 ) -> Result<ExitCode, Failure> {
     match command.unwrap_or(&ConnectionsCommand::List) {
-        ConnectionsCommand::List => context.show(PATH, |list: Connections| {
+        ConnectionsCommand::List => context.show_list(PATH, "connections", |list: Connections| {
             views::connections(&list.connections)
         }),
         ConnectionsCommand::Show { id } => context

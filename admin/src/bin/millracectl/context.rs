@@ -1,13 +1,14 @@
 //! The environment of every command: the server, and the form of the output.
 
 use std::io::{self, BufRead, IsTerminal, Write};
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Args;
 use millrace_admin::change::{self, ChangeReport};
 use millrace_admin::client::{Answer, Client, Method, Order};
 use millrace_admin::config;
-use millrace_admin::status::{FILE_DENIED, IN_USE, Problem};
+use millrace_admin::status::{Problem, ProblemType};
 use rustix::fs::Access;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -15,6 +16,9 @@ use serde_json::Value;
 use super::failure::Failure;
 use super::options::Options;
 use super::report;
+
+/// Items of a page of a list.
+const PAGE: usize = 1000;
 
 /// The server, and the form of the output.
 pub struct Context<'a> {
@@ -55,6 +59,11 @@ impl<'a> Context<'a> {
         })
     }
 
+    /// The server's configuration file, if it is on this host.
+    pub fn config_file(&self) -> &Path {
+        &self.options.config_file
+    }
+
     /// The requester for changes.
     pub fn changing(&self) -> Result<Client, Failure> {
         self.options.changing(&self.client)
@@ -89,6 +98,42 @@ impl<'a> Context<'a> {
     ) -> Result<ExitCode, Failure> {
         let answer = self.get(path)?;
         self.print_answer(&answer, view)
+    }
+
+    /// Prints all pages of the list at a path as [`Context::show`] does. `name` is that of the list
+    /// in the answer.
+    pub fn show_list<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        name: &str,
+        view: impl FnOnce(T) -> String,
+    ) -> Result<ExitCode, Failure> {
+        let answer = self.whole_list(path, name)?;
+        self.print_answer(&answer, view)
+    }
+
+    /// The list at a path, its pages in one answer.
+    pub fn whole_list(&self, path: &str, name: &str) -> Result<Answer, Failure> {
+        let of = |query: &str| self.get(&format!("{path}?limit={PAGE}{query}"));
+        let mut first = of("")?;
+        let mut whole: Value = first.value()?;
+        let mut next = whole["next"].take();
+        if next.is_null() {
+            return Ok(first);
+        }
+        while !next.is_null() {
+            let cursor = match &next {
+                Value::String(text) => encoded(text),
+                number => number.to_string(),
+            };
+            let mut page: Value = of(&format!("&cursor={cursor}"))?.value()?;
+            next = page["next"].take();
+            if let (Value::Array(all), Value::Array(more)) = (&mut whole[name], page[name].take()) {
+                all.extend(more);
+            }
+        }
+        first.body = whole.to_string();
+        Ok(first)
     }
 
     /// Prints an answer in the form of `view`, or unchanged for `--json`.
@@ -196,7 +241,7 @@ impl<'a> Context<'a> {
         let file = &self.options.config_file;
         let named = |problem: Problem| {
             let start = format!("{}: ", file.display());
-            problem.kind == FILE_DENIED && problem.detail.starts_with(&start)
+            problem.kind == ProblemType::FileDenied.uri() && problem.detail.starts_with(&start)
         };
         let folder = file.parent().unwrap_or(file);
         self.client.is_on_socket()
@@ -214,7 +259,7 @@ impl<'a> Context<'a> {
 fn is_in_use(answer: &Answer) -> bool {
     answer
         .problem()
-        .is_some_and(|problem| problem.kind == IN_USE)
+        .is_some_and(|problem| problem.kind == ProblemType::InUse.uri())
 }
 
 /// Asks until one of the letters is entered; the last one at the end of the input.

@@ -107,7 +107,7 @@ pub struct Add {
 /// Runs the command; without one, lists the exports.
 pub fn run(context: &Context<'_>, command: Option<&ExportsCommand>) -> Result<ExitCode, Failure> {
     match command.unwrap_or(&ExportsCommand::List) {
-        ExportsCommand::List => context.show("/api/v1/exports", |list: Exports| {
+        ExportsCommand::List => context.show_list("/api/v1/exports", "exports", |list: Exports| {
             views::exports(&list.exports)
         }),
         ExportsCommand::Add(add) => edited(context, add.options, |config| {

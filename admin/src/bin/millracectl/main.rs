@@ -9,6 +9,7 @@ mod config;
 mod connections;
 mod context;
 mod drain;
+mod events;
 mod exports;
 mod failure;
 mod gss;
@@ -18,7 +19,9 @@ mod nfs4;
 mod options;
 mod report;
 mod summary;
+mod support_bundle;
 mod table;
+mod token;
 mod top;
 mod views;
 mod wait;
@@ -46,6 +49,9 @@ fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     if let Command::Completion { shell } = arguments.command {
         return completion::run(shell);
     }
+    if let Command::Token { command } = &arguments.command {
+        return token::run(command, arguments.json);
+    }
     let context = Context::new(&arguments.options, arguments.json)?;
     match &arguments.command {
         Command::Status => summary::run(&context),
@@ -68,10 +74,13 @@ fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         }),
         Command::Log { command } => log::run(&context, command.as_ref()),
         Command::Drain { command } => drain::run(&context, command.as_ref()),
+        Command::Events(options) => events::run(&context, options),
         Command::Top(top) => top::run(&context, top),
+        Command::SupportBundle(options) => support_bundle::run(&context, options),
         Command::Metrics => print_whole(&context.get("/metrics")?.body),
         Command::Health => wait::health(&context),
         Command::WaitReady => wait::ready(&context.client, arguments.options.timeout),
+        Command::Token { command } => token::run(command, arguments.json),
         Command::Completion { shell } => completion::run(*shell),
     }
 }

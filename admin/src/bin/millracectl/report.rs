@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use millrace_admin::change::{ChangeReport, HistoryEntry};
+use millrace_admin::change::{ChangeReport, FileComparison, HistoryEntry, Pending};
 use millrace_admin::config::{Effect, KeyChange};
 use millrace_admin::status::ReactorOutcome;
 use serde_json::Value;
@@ -67,14 +67,36 @@ pub fn changes(list: &[KeyChange], colour: bool) -> String {
     list.iter().map(|change| line(change, colour)).collect()
 }
 
-/// Settings that wait for a restart.
-pub fn pending(list: &[KeyChange], colour: bool) -> String {
-    if list.is_empty() {
-        return "nothing waits for a restart\n".to_owned();
+/// Settings that wait for a restart, and those that are not in the file.
+pub fn pending(pending: &Pending, colour: bool) -> String {
+    let mut text = match pending.restart_required.as_slice() {
+        [] => "nothing waits for a restart\n".to_owned(),
+        list => format!(
+            "waiting for a restart (running -> wanted):\n{}",
+            changes(list, colour)
+        ),
+    };
+    if let Some(file) = &pending.file {
+        text.push_str(&unsaved(file, colour));
     }
-    let mut text = "waiting for a restart (running -> wanted):\n".to_owned();
-    text.push_str(&changes(list, colour));
     text
+}
+
+/// What of the configuration is not in the file.
+pub fn unsaved(file: &FileComparison, colour: bool) -> String {
+    let path = plain(&file.path);
+    let edited = match file.edited {
+        true => " (edited since the server read it)",
+        false => "",
+    };
+    match (&file.error, file.unsaved.as_slice()) {
+        (Some(error), _) => format!("{path}{edited}: {}\n", plain(error)),
+        (None, []) => format!("{path} has all of the configuration\n"),
+        (None, list) => format!(
+            "not in {path}{edited} (file -> server); a restart loses it:\n{}",
+            changes(list, colour)
+        ),
+    }
 }
 
 /// The generations, the latest first.
@@ -87,11 +109,16 @@ pub fn history(list: &[HistoryEntry], colour: bool) -> String {
         };
         let _ = writeln!(
             text,
-            "{:>4}  {}  {} by {}{from}",
+            "{:>4}  {}  {} by {}{from}{}",
             entry.generation,
             when(entry.time_seconds),
             plain(&entry.summary),
             plain(&entry.author.name),
+            if entry.persisted {
+                ""
+            } else {
+                ", not in the file"
+            },
         );
         for change in &entry.changes {
             let _ = write!(text, "    {}", line(change, colour));

@@ -35,6 +35,11 @@ pub fn run(context: &Context<'_>) -> Result<ExitCode, Failure> {
     })
 }
 
+/// The page as text.
+pub fn text(context: &Context<'_>) -> Result<String, Failure> {
+    Ok(Page::fetch(context)?.text())
+}
+
 struct Page {
     authority: String,
     version: Version,
@@ -67,8 +72,8 @@ impl Page {
             health,
             uptime: uptime(&metrics),
             reactors: context.value("/api/v1/reactors")?,
-            clients: context.value("/api/v1/clients")?,
-            exports: context.value("/api/v1/exports")?,
+            clients: context.whole_list("/api/v1/clients", "clients")?.value()?,
+            exports: context.whole_list("/api/v1/exports", "exports")?.value()?,
             operations: operations.operations,
             pending: context.value("/api/v1/config/pending")?,
         })
@@ -183,6 +188,23 @@ impl Page {
                 format!("RESTART     needed by {}", keys.join(", "))
             }
         });
+        if let Some(file) = &self.pending.file {
+            let keys: Vec<String> = file.unsaved.iter().map(|one| plain(&one.path)).collect();
+            let path = plain(&file.path);
+            if let Some(error) = &file.error {
+                lines.push(format!("FILE        {path}: {}", plain(error)));
+            } else if file.edited {
+                lines.push(format!(
+                    "FILE        {path}: edited since the server read it"
+                ));
+            }
+            if !keys.is_empty() {
+                let keys = keys.join(", ");
+                lines.push(format!(
+                    "UNSAVED     a restart changes {keys}; see `config diff`"
+                ));
+            }
+        }
         lines.join("\n") + "\n"
     }
 
@@ -209,6 +231,7 @@ impl Page {
             "writes": writes,
             "bytes_written": written,
             "restart_required": self.pending.restart_required,
+            "file": self.pending.file,
         })
     }
 }

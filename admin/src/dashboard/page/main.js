@@ -145,6 +145,17 @@ function showState() {
     : "";
 }
 
+// What a restart would change: keys that wait for one, and keys that are not in the file.
+function showPending({ restart_required: waiting, file }) {
+  const keys = (list) => list.map((one) => one.path).join(", ");
+  const parts = [];
+  if (waiting.length > 0) parts.push(`Waiting for a restart: ${keys(waiting)}.`);
+  if (file && file.unsaved.length > 0) parts.push(`Not in ${file.path}, so that a restart changes it: ${keys(file.unsaved)}.`);
+  if (file && file.edited) parts.push(`${file.path} was edited since the server read it.`);
+  byId("unsaved").textContent = parts.join(" ");
+  byId("unsaved").hidden = parts.length === 0;
+}
+
 const moved = ["requests", "bytes_read", "bytes_written"];
 let shares = null;
 
@@ -162,6 +173,7 @@ const PARTS = [
   [() => service.json("api/v1/exports"), ({ exports: trees }, now) =>
     tables.exports.show(withRates("exports", trees, "path", moved, now))],
   [() => service.json("api/v1/drain"), (answer) => { drain = answer; showState(); }],
+  [() => service.json("api/v1/config/pending"), showPending],
   // Last, as it answers even where reactors do not.
   [() => service.stalled(), (answer) => { stalled = answer; showState(); }],
   [() => service.listens(), (answer) => { listens = answer; showState(); }],

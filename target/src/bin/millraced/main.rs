@@ -27,7 +27,7 @@ use millrace_admin::api::{self, AdminSocket, AdminState, Certificates, StartingA
 use millrace_admin::change::ConfigStore;
 use millrace_admin::config::{self, Config, ConfigError, ConfigProblem, KeyPath, Source};
 use millrace_admin::metrics::Metrics;
-use millrace_admin::token;
+use millrace_admin::{roles, token};
 
 /// How long a stop waits for calls in service.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
@@ -197,6 +197,7 @@ fn refused(errors: &dyn std::fmt::Display) -> ExitCode {
 fn notes(config: &Config, certificates: Option<&Certificates>) -> Vec<String> {
     let mut notes: Vec<String> = config.notes();
     notes.extend(token::note(config));
+    notes.extend(roles::note(config));
     notes.extend(certificates.into_iter().flat_map(Certificates::notes));
     notes.extend(rdma::note(config));
     notes

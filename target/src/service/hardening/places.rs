@@ -73,6 +73,11 @@ pub fn own(config: &Config, file: &Path) -> Vec<UsedPath> {
         PlaceUse::Read,
     ));
     files.push((
+        admin().key("roles_file"),
+        of_admin.roles_file.as_deref(),
+        PlaceUse::Read,
+    ));
+    files.push((
         admin().key("audit_file"),
         of_admin.audit_file.as_deref(),
         PlaceUse::Write,

@@ -87,6 +87,15 @@ pub fn rollback(
     context.change(Order::new(Method::Post, path).if_match(tag), options)
 }
 
+/// Changes nothing, and writes the file.
+pub fn save(context: &Context<'_>) -> Result<ExitCode, Failure> {
+    let options = CommandChangeOptions {
+        persist: true,
+        ..CommandChangeOptions::default()
+    };
+    edited(context, options, |_| Ok(()))
+}
+
 pub fn reload(context: &Context<'_>, dry_run: bool, force: bool) -> Result<ExitCode, Failure> {
     let order = Order::new(Method::Post, "/api/v1/config/reload");
     let options = CommandChangeOptions {

@@ -67,11 +67,22 @@ pub enum ConfigCommand {
         #[arg(long)]
         yes: bool,
     },
-    /// The changes that a file would make, computed without a check by the server.
+    /// What of the configuration is not in the server's file; or the changes that another file would
+    /// make, computed without a check by the server.
     Diff {
         /// YAML as millraced reads it; - for the standard input.
-        file: PathBuf,
+        file: Option<PathBuf>,
+        /// The same.
+        #[arg(
+            long = "file",
+            id = "other",
+            value_name = "PATH",
+            conflicts_with = "file"
+        )]
+        other: Option<PathBuf>,
     },
+    /// Write the configuration to the server's file, so that a restart keeps it.
+    Save,
     /// The changes since the server's start, the latest first: when, who, what.
     History,
     /// The configuration of an earlier generation, as YAML (or JSON with --json).
@@ -95,7 +106,7 @@ pub enum ConfigCommand {
         #[arg(long)]
         force: bool,
     },
-    /// Settings that wait for a restart.
+    /// Settings that wait for a restart, and those that are not in the file.
     Pending,
 }
 
@@ -107,7 +118,11 @@ pub fn run(context: &Context<'_>, command: Option<&ConfigCommand>) -> Result<Exi
         ConfigCommand::Set { changes, options } => change::set(context, changes, *options),
         ConfigCommand::Apply { file, options } => change::apply(context, file, *options),
         ConfigCommand::Edit { options, yes } => edit::edit(context, *options, *yes),
-        ConfigCommand::Diff { file } => show::difference(context, file),
+        ConfigCommand::Diff { file, other } => match file.as_ref().or(other.as_ref()) {
+            Some(file) => show::difference(context, file),
+            None => show::unsaved(context),
+        },
+        ConfigCommand::Save => change::save(context),
         ConfigCommand::History => show::history(context),
         ConfigCommand::ShowGeneration { generation } => {
             show::whole(context, &format!("/api/v1/config/history/{generation}"))

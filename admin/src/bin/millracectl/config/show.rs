@@ -30,6 +30,23 @@ pub fn key(context: &Context<'_>, key: &str) -> Result<ExitCode, Failure> {
     }
 }
 
+/// What of the server's configuration is not in its file.
+pub fn unsaved(context: &Context<'_>) -> Result<ExitCode, Failure> {
+    let pending: Pending = context.value("/api/v1/config/pending")?;
+    let Some(file) = pending.file else {
+        return Err(Failure::no(
+            "the server was started without a configuration file, or is of an older version; name a file",
+        ));
+    };
+    match context.json {
+        true => print_whole(&serde_json::to_string(&file)?),
+        false => {
+            print(&report::unsaved(&file, context.colour))?;
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
 /// The changes that a file would make.
 pub fn difference(context: &Context<'_>, file: &Path) -> Result<ExitCode, Failure> {
     let (_, wanted) = read(file)?;
@@ -53,6 +70,6 @@ pub fn history(context: &Context<'_>) -> Result<ExitCode, Failure> {
 
 pub fn pending(context: &Context<'_>) -> Result<ExitCode, Failure> {
     context.show("/api/v1/config/pending", |all: Pending| {
-        report::pending(&all.restart_required, context.colour)
+        report::pending(&all, context.colour)
     })
 }
