@@ -1,4 +1,5 @@
-//! Queries of requests: a key that the description of an operation does not have is refused.
+//! Queries of requests: a key that the description of an operation does not have is refused. Metrics,
+//! probes and pages are asked by programs that may add keys of their own.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,7 +22,8 @@ impl QueryKeys {
     /// The keys that a description has.
     pub fn of(api: &OpenApi) -> Self {
         let mut keys = HashMap::new();
-        for (path, item) in &api.paths.paths {
+        let strict = |(path, _): &(&String, &PathItem)| path.starts_with("/api/");
+        for (path, item) in api.paths.paths.iter().filter(strict) {
             for (method, operation) in operations(item) {
                 keys.insert((path.clone(), method), described(operation));
             }
