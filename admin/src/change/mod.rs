@@ -4,7 +4,7 @@
 //! [`ConfigStore::change`]. It checks the whole configuration, compares it with the one in force,
 //! lets the service apply the changes that need no restart ([`crate::control::Control::apply`]),
 //! and adds it to the history as the next generation. A change that fails at any step has no
-//! effect. One that takes away what clients use ([`in_use`]) is refused without `force`.
+//! effect. One that takes away what clients use (the module `in_use`) is refused without `force`.
 
 mod audit;
 mod config_store;
