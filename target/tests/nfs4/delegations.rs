@@ -10,9 +10,9 @@ use millrace::rpc::reverse::ReverseError;
 use millrace_mempool::Class;
 use millrace_wire::nfs3::{self as v3, Procedure, Stability, Status};
 use millrace_wire::nfs4::{
-    Attribute, Attributes, LockType, LocktOperation, OpenClaim, OpenOperation, Operation,
-    OperationResults, OperationStatus, ReadOperation, RenameOperation, StateId, StateOwner,
-    WriteOperation, sequence_flags, share,
+    Attribute, Attributes, CloseOperation, LockType, LocktOperation, OpenClaim, OpenOperation,
+    Operation, OperationResults, OperationStatus, ReadOperation, RenameOperation, StateId,
+    StateOwner, WriteOperation, sequence_flags, share,
 };
 use millrace_wire::xdr::{BoundedBytes, Bulk, Encode, Padding};
 
@@ -655,6 +655,14 @@ fn v4_data_10_versions_see_each_others_changes_at_once() {
         offset: 0,
         count: 4,
     };
+    // It is open still.
+    assert_eq!(call_v3(&world, Procedure::Read, &read), Status::Ok as u32);
+    let close = Operation::Close(CloseOperation {
+        sequence: 0,
+        open: opened.state,
+    });
+    let closing = [put(&opened.handle), close];
+    assert_eq!(world.status(&client, &closing), OK);
     assert_eq!(
         call_v3(&world, Procedure::Read, &read),
         Status::Stale as u32
