@@ -139,7 +139,11 @@ fn what_can_be_set_and_not_read() {
     let versions = AttributeNumber::ALL
         .iter()
         .filter(|number| number.minor_version() == 2);
-    assert!(versions.map(|number| number.number()).eq([77, 79, 81, 82]));
+    assert!(
+        versions
+            .map(|number| number.number())
+            .eq([77, 79, 81, 82, 86])
+    );
 }
 
 #[test]
