@@ -9,12 +9,10 @@ super::families! {
         for "What clients of version 4 do: reads, opens, look-ups. Their calls are all COMPOUNDs.";
     NFS4_OPERATION_ERRORS = Counter "millrace_nfs4_operation_errors_total" in "operations" [NFS4_OPERATION]
         "Of these, operations answered with a status other than success."
-        for "Which operations fail; a LOOKUP of a missing name counts."
-        absent "operations that have not failed yet";
+        for "Which operations fail; a LOOKUP of a missing name counts.";
     NFS4_ERRORS = Counter "millrace_nfs4_errors_total" in "operations" [NFS4_STATUS]
         "The same by status."
-        for "Why operations fail: full (`nospc`), a lease that has ended (`expired`), a client that repeats a request with other arguments (`seq_false_retry`)."
-        absent "statuses that were not answered yet";
+        for "Why operations fail: full (`nospc`), a lease that has ended (`expired`), a client that repeats a request with other arguments (`seq_false_retry`).";
     NFS4_REPLAYS = Counter "millrace_nfs4_replays_total" in "calls" []
         "COMPOUNDs answered from the reply cache of a session."
         for "Clients that repeat requests: lost connections.";

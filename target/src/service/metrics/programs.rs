@@ -56,15 +56,9 @@ fn operations(out: &mut Families, counters: &Nfs4Counters) {
     for (name, answered, failed) in counters.operations.operations() {
         let name = name.to_lowercase();
         out.number(&catalogue::NFS4_OPERATIONS, &[&name], answered);
-        if failed > 0 {
-            out.number(&catalogue::NFS4_OPERATION_ERRORS, &[&name], failed);
-        }
+        out.number(&catalogue::NFS4_OPERATION_ERRORS, &[&name], failed);
     }
-    for (status, count) in counters
-        .operations
-        .statuses()
-        .filter(|(_, count)| *count > 0)
-    {
+    for (status, count) in counters.operations.statuses() {
         let name = status.name().trim_start_matches("NFS4ERR_").to_lowercase();
         out.number(&catalogue::NFS4_ERRORS, &[&name], count);
     }
