@@ -20,7 +20,12 @@ struct Follower(BufReader<TcpStream>);
 impl Follower {
     /// Follows from now on, or after an event. Returns when the service is observed.
     fn new(admin: &AdminHandle, last: Option<&str>) -> Self {
-        let mut follower = Self::asking(admin, last);
+        let header = last.map(|id| format!("last-event-id: {id}\r\n"));
+        Self::admitted(admin, &header.unwrap_or_default())
+    }
+
+    fn admitted(admin: &AdminHandle, header: &str) -> Self {
+        let mut follower = Self::asking(admin, header);
         let head = follower.lines_to("");
         assert_eq!(head[0], "HTTP/1.1 200 OK", "{head:?}");
         let kind = "content-type: text/event-stream".to_owned();
@@ -28,13 +33,13 @@ impl Follower {
         follower
     }
 
-    fn asking(admin: &AdminHandle, last: Option<&str>) -> Self {
+    /// Asks with one more header.
+    fn asking(admin: &AdminHandle, header: &str) -> Self {
         let mut stream = TcpStream::connect(admin.address()).unwrap();
         stream
             .set_read_timeout(Some(Duration::from_secs(60)))
             .unwrap();
-        let last = last.map_or(String::new(), |id| format!("last-event-id: {id}\r\n"));
-        let request = format!("GET /api/v1/events HTTP/1.1\r\nhost: localhost\r\n{last}\r\n");
+        let request = format!("GET /api/v1/events HTTP/1.1\r\nhost: localhost\r\n{header}\r\n");
         stream.write_all(request.as_bytes()).unwrap();
         Self(BufReader::new(stream))
     }
@@ -184,19 +189,30 @@ fn changes_and_orders_are_told_with_their_author() {
 
 #[test]
 fn the_number_of_followers_is_bounded() {
-    let (_service, admin) = served(ApiLimits {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("token");
+    std::fs::write(&file, "a-token-of-an-operator").unwrap();
+    let mut config = millrace_admin::config::Config::default();
+    config.admin.token_file = Some(file);
+    let limits = ApiLimits {
         event_streams: 2,
         ..often()
-    });
-    let _followers = [(); 2].map(|()| Follower::new(&admin, None));
-    let mut refused = Follower::asking(&admin, None);
-    assert_eq!(refused.lines_to("")[0], "HTTP/1.1 503 Service Unavailable");
-    let mut body = String::new();
-    refused.0.read_line(&mut body).unwrap_or_default();
-    has(
-        &body,
-        &["2 clients follow events", ProblemType::Unavailable.uri()],
-    );
+    };
+    let admin = Service::new(config).serve_within(None, limits);
+    let refused = |header: &str, told: &str| {
+        let header = format!("connection: close\r\n{header}");
+        let mut refused = Follower::asking(&admin, &header);
+        assert_eq!(refused.lines_to("")[0], "HTTP/1.1 503 Service Unavailable");
+        let mut body = String::new();
+        refused.0.read_line(&mut body).unwrap_or_default();
+        has(&body, &[told, ProblemType::Unavailable.uri()]);
+    };
+    let _strangers = [(); 2].map(|()| Follower::new(&admin, None));
+    refused("", "2 clients follow events");
+    // As many more are for operators.
+    let operator = "authorization: Bearer a-token-of-an-operator\r\n";
+    let _operators = [(); 2].map(|()| Follower::admitted(&admin, operator));
+    refused(operator, "4 clients follow events");
 }
 
 #[test]

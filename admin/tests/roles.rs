@@ -214,6 +214,9 @@ fn the_command_line_makes_tokens_for_the_file() {
     }
     // The API cannot give itself another file.
     let other = Bench::new();
-    let (_, complaint) = other.ends(1, &["config", "set", "admin.roles_file=/tmp/roles"]);
+    let (_, complaint) = other.ends(
+        1,
+        &["config", "set", "admin.roles_file=/etc/millrace/roles"],
+    );
     has(&complaint, &["admin.roles_file", "configuration file only"]);
 }

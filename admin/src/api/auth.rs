@@ -8,9 +8,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use axum::extract::FromRequestParts;
-use axum::http::HeaderMap;
 use axum::http::header::AUTHORIZATION;
 use axum::http::request::Parts;
+use axum::http::{Extensions, HeaderMap};
 use axum::response::Response;
 
 use super::ask::{in_time, try_ask};
@@ -53,6 +53,14 @@ impl FromRequestParts<AdminState> for Operator {
     async fn from_request_parts(parts: &mut Parts, state: &AdminState) -> Result<Self, Response> {
         author(parts, state, Role::Operate).await.map(Self)
     }
+}
+
+/// Whether a request is known to be one of an operator, without a look at files.
+pub(super) fn is_operator(extensions: &Extensions) -> bool {
+    let peer = extensions.get::<PeerCredentials>();
+    let holder = extensions.get::<RoleHolder>();
+    peer.is_some_and(|peer| peer.may_change())
+        || holder.is_some_and(|holder| holder.role >= Role::Operate)
 }
 
 /// The client of a request, which has this role.

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use axum::extract::{Extension, State};
-use axum::http::HeaderMap;
+use axum::http::{Extensions, HeaderMap};
 use axum::response::sse::{self, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
@@ -17,6 +17,7 @@ use tokio::sync::watch;
 use tokio::{select, task, time};
 
 use super::ask::ask;
+use super::auth::is_operator;
 use super::context::AdminState;
 use super::long::LongAnswer;
 use super::observe::Observation;
@@ -118,10 +119,15 @@ impl Drop for ObserverPermit {
 pub async fn follow(
     State(state): State<AdminState>,
     headers: HeaderMap,
+    extensions: Extensions,
     stop: Option<Extension<StopSignal>>,
     long: Option<Extension<LongAnswer>>,
 ) -> Result<Response, Response> {
-    let most = state.limits.event_streams;
+    // Strangers cannot lock operators out.
+    let most = match is_operator(&extensions) {
+        true => state.limits.event_streams.saturating_mul(2),
+        false => state.limits.event_streams,
+    };
     let (permit, observer) = state.event_streams.begin(most).ok_or_else(|| {
         let detail = format!("{most} clients follow events, the most at a time");
         typed_problem(ProblemType::Unavailable, detail)

@@ -72,7 +72,7 @@ pub struct ApiLimits {
     pub change_time: Duration,
     /// How long a connection may live, however busy; a capture may take longer.
     pub connection_time: Duration,
-    /// Streams of events at once.
+    /// Streams of events at once; operators have as many again.
     pub event_streams: u32,
     /// How often the service's state is compared while somebody follows events.
     pub observation_interval: Duration,

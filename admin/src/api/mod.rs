@@ -9,8 +9,8 @@
 //! | `/api/v1/` | as described by `/api/v1/openapi.json` |
 //!
 //! A handler and its description are one function, and are added to the router together. Each
-//! handler that changes something takes [`Authorized`] or [`Operator`] as an argument. Error responses have a body
-//! of type `application/problem+json` ([`crate::status::Problem`]), except those about health.
+//! handler that changes something takes [`Authorized`] or [`Operator`] as an argument. Error
+//! responses have a body of type `application/problem+json` ([`crate::status::Problem`]), except those about health.
 //! Until the service has started, only `/healthz` and `/readyz` are served ([`serve_start`]).
 //! Connections, rates, headers, bodies and times are limited by [`ApiLimits`]. With
 //! [`Certificates`], HTTPS is served instead of HTTP.

@@ -19,7 +19,8 @@ pub enum RequestStanding {
     Stranger,
     /// A health check.
     Health,
-    /// It has a token of a role above `read`, or comes from root or the server's own user over the Unix socket.
+    /// It has a token of a role above `read`, or comes from root or the server's own user over the
+    /// Unix socket.
     Operator,
 }
 

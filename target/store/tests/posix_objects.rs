@@ -95,6 +95,32 @@ fn held_files_without_a_name_are_opened_again_by_every_reactor() {
     }
 }
 
+#[test]
+fn files_without_a_name_are_kept_up_to_the_limit_of_open_files() {
+    everywhere(|root| {
+        let world = World::open(root, |config| config.limits.open_files = 2);
+        let store = &world.store;
+        let held = |name: &[u8]| {
+            let file = create(store, &ROOT, store.root(), name);
+            (file, now(store.hold(file)).unwrap())
+        };
+        let remove = |name: &[u8]| {
+            now(store.remove(&ROOT, store.root(), name)).result.unwrap();
+            close_all(&world);
+        };
+        let mut files = [b"a", b"b", b"c"].map(|name| held(name)).to_vec();
+        [b"a", b"b", b"c"].map(|name| remove(name));
+        let stale: Vec<_> = files.iter().map(|one| is_stale(store, one.0)).collect();
+        assert_eq!(stale, [false, false, true]);
+        // The end of one leaves room for another.
+        drop(files.remove(0));
+        files.push(held(b"d"));
+        remove(b"d");
+        let stale: Vec<_> = files.iter().map(|one| is_stale(store, one.0)).collect();
+        assert_eq!(stale, [false, true, false]);
+    });
+}
+
 /// Descriptors of this process whose path has this in it.
 fn descriptors(mark: &str) -> usize {
     let all = fs::read_dir("/proc/self/fd").unwrap().flatten();

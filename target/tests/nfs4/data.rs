@@ -510,14 +510,14 @@ fn v4_open_13_14_31_and_33_opens_are_checked() {
             assert_eq!(status(&root, share::READ, create, name), expected);
         }
     }
-    for access in [0, 4, 8, 0x600, 0x4_0000] {
+    for access in [0, 4, 8, 0x600, 0x4_0000, 0x20_0001] {
         assert_eq!(
             status(&root, access, None, b"file"),
             Status::Invalid,
             "{access}"
         );
     }
-    for access in [1, 2, 3, 0x101, 0x403, 0x1_0001] {
+    for access in [1, 2, 3, 0x101, 0x403, 0x1_0001, 0x10_0001] {
         assert_eq!(status(&root, access, None, b"file"), Status::NoEntry);
     }
     // Whoever makes a file may write it, whatever its mode; others may not, nor later.

@@ -50,7 +50,8 @@ pub enum Mounts {
 /// Limits of the resources of one volume, so that a volume that hangs does not affect others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// The most objects that each reactor keeps open.
+    /// The most objects that each reactor keeps open, and the most files without a name that are
+    /// kept for clients that have them open.
     pub open_files: usize,
     /// Threads for names and attributes, and the jobs that wait for one.
     pub helpers: HelperLimits,

@@ -2,10 +2,14 @@
 //!
 //! Only the count of holds is kept of a file with names. Who removes the last name in this process
 //! leaves a descriptor of the file to those who hold it, by which every reactor opens it from then
-//! on. A file that another process removes is stale when no reactor has it open.
+//! on. Clients that open and remove many files must not take all descriptors of the process: beyond
+//! [`Limits::open_files`](super::config::Limits::open_files) of them, files end with their names. A
+//! file that another process removes is stale when no reactor has it open.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::SeqCst;
 
 use super::errors::store_error;
 use super::open_files::{Opened, attributes_of, open_handle};
@@ -61,10 +65,28 @@ impl Volume {
         self.files().look(handle, SharedFile::removed).flatten()
     }
 
-    /// Keeps an object whose last name is being removed, if it is held.
+    /// Keeps an object whose last name is being removed, if it is held and one more may be kept.
     pub(super) fn keep_removed(&self, removal: &Removal) -> bool {
-        let keep = |shared: &SharedFile| shared.keep_removed(&removal.path);
+        let most = self.config().limits.open_files;
+        let may_keep = || self.kept_files().begin(most);
+        let keep = |shared: &SharedFile| shared.keep_removed(&removal.path, may_keep);
         self.files().look(&removal.handle, keep).unwrap_or(false)
+    }
+}
+
+/// The number of files without a name that a volume keeps.
+#[derive(Default)]
+pub(super) struct KeptFiles(AtomicUsize);
+
+impl KeptFiles {
+    /// Counts one more, if there are fewer than `most`.
+    fn begin(&self, most: usize) -> bool {
+        let more = |kept| (kept < most).then_some(kept + 1);
+        self.0.fetch_update(SeqCst, SeqCst, more).is_ok()
+    }
+
+    fn end(&self) {
+        self.0.fetch_sub(1, SeqCst);
     }
 }
 
@@ -98,6 +120,7 @@ impl Drop for HeldFile {
         };
         volume.files().release(self.handle, shared);
         if let Some(path) = removed {
+            volume.kept_files().end();
             volume.unlinked().tell(self.handle);
             // The last descriptor frees the space of the file, which may take long.
             drop(volume.helpers().run(ClientKey::OWN, move || drop(path)));

@@ -43,14 +43,13 @@ impl SharedFile {
         }
     }
 
-    /// Keeps an object whose last name is being removed, if it is held.
-    pub fn keep_removed(&self, path: &Arc<OwnedFd>) -> bool {
+    /// Keeps an object whose last name is being removed, if it is held and one more may be kept.
+    pub fn keep_removed(&self, path: &Arc<OwnedFd>, may_keep: impl FnOnce() -> bool) -> bool {
         let mut holds = lock(&self.holds);
-        let is_held = holds.count > 0;
-        if is_held {
-            holds.removed.get_or_insert_with(|| Arc::clone(path));
+        if holds.count > 0 && holds.removed.is_none() && may_keep() {
+            holds.removed = Some(Arc::clone(path));
         }
-        is_held
+        holds.removed.is_some()
     }
 
     /// The object, opened as a path only, if it is held and its last name was removed.

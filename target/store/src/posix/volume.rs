@@ -10,6 +10,7 @@ pub use super::config::{Direct, Groups, Limits, Mounts, OpenError, Sync, VolumeC
 use super::data::counters::VolumeFigures;
 use super::data::volume_data::VolumeData;
 use super::folder::Folder;
+use super::held_files::KeptFiles;
 use super::helpers::Helpers;
 use super::membership::Membership;
 use super::namespace::changes::Changes;
@@ -50,6 +51,7 @@ struct Shared {
     unlinked: UnlinkedObjects,
     membership: Membership,
     files: SharedFiles,
+    kept_files: KeptFiles,
     /// Information for operators, once queried.
     info: OnceLock<VolumeInfo>,
 }
@@ -106,6 +108,7 @@ impl Volume {
                 unlinked: UnlinkedObjects::new(),
                 membership: Membership::new(),
                 files: SharedFiles::default(),
+                kept_files: KeptFiles::default(),
                 info: OnceLock::new(),
                 config: ArcSwap::from_pointee(config),
             }),
@@ -193,6 +196,10 @@ impl Volume {
     }
 
     /// Objects that reactors have to close.
+    pub(super) fn kept_files(&self) -> &KeptFiles {
+        &self.shared.kept_files
+    }
+
     pub(super) fn unlinked(&self) -> &UnlinkedObjects {
         &self.shared.unlinked
     }
