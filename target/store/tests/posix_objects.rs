@@ -109,7 +109,7 @@ fn files_without_a_name_are_kept_up_to_the_limit_of_open_files() {
             close_all(&world);
         };
         let mut files = [b"a", b"b", b"c"].map(|name| held(name)).to_vec();
-        [b"a", b"b", b"c"].map(|name| remove(name));
+        [b"a", b"b", b"c"].into_iter().for_each(|name| remove(name));
         let stale: Vec<_> = files.iter().map(|one| is_stale(store, one.0)).collect();
         assert_eq!(stale, [false, false, true]);
         // The end of one leaves room for another.
