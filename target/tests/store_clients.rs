@@ -34,6 +34,7 @@ fn volume(root: &std::path::Path) -> Volume {
         sync: Sync::Relaxed,
         groups: Groups::Client,
         mounts: Mounts::Hide,
+        exclusive: false,
         limits: Limits {
             helpers,
             ..Limits::default()

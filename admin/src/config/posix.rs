@@ -40,6 +40,10 @@ pub struct Posix {
     /// What clients see of file systems mounted below the folder.
     #[serde(default)]
     pub mounts: MountView,
+    /// Whether nobody but this server changes or locks files of the folder: the operator's promise,
+    /// by which clients get delegations, and locks are not taken on the host too.
+    #[serde(default)]
+    pub exclusive: bool,
     /// Limits of the store's resources.
     #[serde(default)]
     pub limits: StoreLimits,
@@ -56,17 +60,19 @@ impl Posix {
             groups: GroupSource::default(),
             identity: CallerIdentity::default(),
             mounts: MountView::default(),
+            exclusive: false,
             limits: StoreLimits::default(),
         }
     }
 
     /// `wanted` with this running store's values of keys that cannot change while it is served: the
-    /// folder, as its files have other handles, and its visibility to users.
+    /// folder, as its files have other handles, its visibility to users, and what clients may cache.
     pub(super) fn live_part(&self, wanted: &Self) -> Self {
         Self {
             root: self.root.clone(),
             groups: self.groups,
             mounts: self.mounts,
+            exclusive: self.exclusive,
             ..wanted.clone()
         }
     }

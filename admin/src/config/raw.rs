@@ -139,6 +139,7 @@ pub(super) struct StoreRaw {
     groups: Option<GroupSource>,
     identity: Option<CallerIdentity>,
     mounts: Option<MountView>,
+    exclusive: Option<bool>,
     conf: Option<PathBuf>,
     user: Option<String>,
     keyring: Option<PathBuf>,
@@ -176,6 +177,7 @@ impl StoreRaw {
             || self.groups.is_some()
             || self.identity.is_some()
             || self.mounts.is_some()
+            || self.exclusive.is_some()
             || limits.is_some_and(|limits| limits.operations.is_some() || limits.dirty.is_some());
         let of_clusters = self.conf.is_some()
             || self.user.is_some()
@@ -206,6 +208,7 @@ impl StoreRaw {
             groups: self.groups.unwrap_or_default(),
             identity: self.identity.unwrap_or_default(),
             mounts: self.mounts.unwrap_or_default(),
+            exclusive: self.exclusive.unwrap_or_default(),
             limits,
         })
     }
@@ -250,14 +253,14 @@ impl TryFrom<StoreRaw> for Store {
                 Some(size) if !of_both && !of_folders && !of_clusters => Ok(Self::Memory { size }),
                 Some(_) => Err(
                     "a store of kind memory has the one key `size`; `root`, `direct`, `sync`, \
-                     `groups`, `identity`, `mounts` and `limits` are keys of kind posix, and \
-                     `conf`, `user`, `keyring`, `file_system` and `read_only` of kind ceph",
+                     `groups`, `identity`, `mounts`, `exclusive` and `limits` are keys of kind \
+                     posix, and `conf`, `user`, `keyring`, `file_system` and `read_only` of kind ceph",
                 ),
                 None => Err("a store of kind memory needs the key `size`, such as 1GiB"),
             },
             StoreKind::Posix if raw.size.is_some() || of_clusters => Err(
                 "a store of kind posix has the keys `root`, `direct`, `sync`, `groups`, \
-                 `identity`, `mounts` and `limits`; `size` is a key of kind memory, and `conf`, \
+                 `identity`, `mounts`, `exclusive` and `limits`; `size` is a key of kind memory, and `conf`, \
                  `user`, `keyring`, `file_system`, `read_only` and `limits.cache` of kind ceph",
             ),
             StoreKind::Posix => raw.posix().map(Self::Posix),

@@ -26,16 +26,21 @@ pub(super) async fn open(
     let access = access.ok_or(OperationStatus::Invalid)?;
     let deny = ShareMode::from_bits(request.deny).ok_or(OperationStatus::Invalid)?;
     let owner: Box<[u8]> = request.owner.owner.0.into();
-    let (reclaims, claimed) = match request.basis {
-        OpenBasis::Rights => (false, None),
-        OpenBasis::Reclaim(DelegationType::None) => (true, None),
-        // Delegations are given on files that end with the process only.
-        OpenBasis::Reclaim(_) => return Err(OperationStatus::ReclaimBad),
-        OpenBasis::Delegation(delegation) => (false, Some(stateid(delegation))),
+    let basis = request.basis;
+    let claimed = match basis {
+        OpenBasis::Delegation(delegation) => Some(stateid(delegation)),
+        _ => None,
+    };
+    // Whether a delegation is reclaimed with it, and whether that one is for writing.
+    let reclaimed = match basis {
+        OpenBasis::Reclaim(DelegationType::Read) => Some(false),
+        OpenBasis::Reclaim(DelegationType::Write) => Some(true),
+        _ => None,
     };
     let terms = OpenTerms {
-        reclaims,
+        reclaims: matches!(basis, OpenBasis::Reclaim(_)),
         is_lasting: request.is_lasting,
+        is_delegable: reclaimed.is_some(),
     };
     let file = key(&request.file);
     let (client, session) = (compound.client(), compound.session());
@@ -44,6 +49,7 @@ pub(super) async fn open(
     let wanted = DelegationRequest {
         wish,
         is_sole_server: request.is_sole_server,
+        is_lasting: request.is_lasting,
         granted_by: Some(compound.referring()),
     };
     let (outcome, delegation, notifies) = state
@@ -54,11 +60,20 @@ pub(super) async fn open(
             if truncates {
                 home.check_delegations(Some(client), &file, FileUse::Truncate, now)?;
             }
+            if let Some(writes) = reclaimed {
+                home.check_delegation_reclaim(client, &file, writes, &wanted)?;
+            }
+            let terms = OpenTerms {
+                is_delegable: terms.is_delegable
+                    || home.may_record_delegation(client, &file, access, &wanted, now),
+                ..terms
+            };
             let outcome = home.open_under(terms, client, &owner, file, (access, deny), now)?;
             home.hold(&file, hold);
-            let delegation = match claimed {
-                Some(_) => DelegationOutcome::Resource,
-                None => home.delegate(client, file, outcome.access, &wanted, now),
+            let delegation = match (claimed, reclaimed) {
+                (Some(_), _) => DelegationOutcome::Resource,
+                (_, Some(writes)) => home.reclaim_delegation(client, file, writes, &wanted, now),
+                _ => home.delegate(client, file, outcome.access, &wanted, now),
             };
             Ok((outcome, delegation, home.has_backchannel(session)))
         })
@@ -99,18 +114,22 @@ fn granted(wish: DelegationWish, outcome: DelegationOutcome) -> OpenDelegation<'
         who: b"",
     };
     let reason = match outcome {
-        DelegationOutcome::Granted { stateid, writes } => {
+        DelegationOutcome::Granted {
+            stateid,
+            writes,
+            is_recalled: recalled,
+        } => {
             let state = wire_stateid(stateid);
             return match writes {
                 true => OpenDelegation::Write(WriteDelegation {
                     state,
-                    recalled: false,
+                    recalled,
                     space: SpaceLimit::Size(u64::MAX),
                     permissions,
                 }),
                 false => OpenDelegation::Read(ReadDelegation {
                     state,
-                    recalled: false,
+                    recalled,
                     permissions,
                 }),
             };

@@ -133,6 +133,7 @@ fn volume_config(
             config::MountView::Hide => Mounts::Hide,
             config::MountView::Cross => Mounts::Cross,
         },
+        exclusive: posix.exclusive,
         limits: limits(&posix.limits),
         state: state_directory.and_then(|folder| state_file(folder, &export.path)),
     }

@@ -21,7 +21,8 @@ const COUNTERS: usize = 1 << 12;
 #[derive(Debug)]
 pub struct DelegationGuards {
     all: AtomicU32,
-    /// Whether opens that deny access may still be reclaimed: nobody else uses any file then.
+    /// Whether opens and delegations that deny access may still be reclaimed: nobody else uses any
+    /// file then.
     awaits_denials: AtomicBool,
     counters: Box<[AtomicU32]>,
 }

@@ -20,6 +20,8 @@ pub(super) struct DelegationRecord {
     pub granted_by: Option<ReferringRequest>,
     /// Its place in the order of grants.
     pub serial: u64,
+    /// Whether the file outlives the process, so that its holder may reclaim it after a restart.
+    pub is_lasting: bool,
     /// The change number of the file that its holder begins with, if it is for writing.
     pub change: Option<u64>,
     /// When it was recalled, and when it is revoked if it is not returned.
@@ -57,6 +59,8 @@ pub struct DelegationRequest {
     pub wish: DelegationWish,
     /// Whether the file is changed by this server only, so that all conflicts are known here.
     pub is_sole_server: bool,
+    /// Whether the file outlives the process.
+    pub is_lasting: bool,
     /// The request.
     pub granted_by: Option<ReferringRequest>,
 }
@@ -70,6 +74,8 @@ pub enum DelegationOutcome {
         stateid: Stateid,
         /// Whether it is for writing.
         writes: bool,
+        /// Whether it is recalled already.
+        is_recalled: bool,
     },
     /// None was wanted.
     NotWanted,
@@ -161,6 +167,9 @@ impl StateHome {
                 continue;
             }
             if self.is_expired(client, now) {
+                if delegation.is_lasting {
+                    self.withdraw_records(&[state])?;
+                }
                 self.revoke_state(state, super::Revocation::LeaseExpired);
                 continue;
             }
@@ -168,6 +177,37 @@ impl StateHome {
             self.recall(state, file_use == FileUse::Truncate, now);
         }
         is_settled.then_some(()).ok_or(StateError::Delay)
+    }
+
+    /// Whether [`delegate`](Self::delegate) may grant a delegation that has to be recorded before,
+    /// as its holder may reclaim it. Rather true than false.
+    #[must_use]
+    pub fn may_record_delegation(
+        &self,
+        client: ClientId,
+        key: &FileKey,
+        access: ShareMode,
+        request: &DelegationRequest,
+        now: Duration,
+    ) -> bool {
+        let is_wanted = match request.wish {
+            DelegationWish::Nothing | DelegationWish::Cancel => false,
+            DelegationWish::Unspecified => {
+                access.includes(ShareMode::BOTH) || self.delegation_history.was_opened(key)
+            }
+            _ => true,
+        };
+        let holder = self.clients.find(client);
+        is_wanted
+            && request.is_lasting
+            && holder.is_some_and(|holder| self.may_delegate_to(holder, request))
+            && !self.delegation_history.is_contended(key, now)
+    }
+
+    /// Whether a client may have any delegation now.
+    fn may_delegate_to(&self, holder: u32, request: &DelegationRequest) -> bool {
+        let is_usual = self.config.delegations && !self.grace.is_active();
+        is_usual && request.is_sole_server && self.can_call(holder)
     }
 
     /// Grants a delegation with an open, if that is useful.
@@ -185,10 +225,9 @@ impl StateHome {
             _ => {}
         }
         let found = self.clients.find(client).zip(self.files.find(&key));
-        let Some((holder, file)) = found.filter(|(holder, _)| {
-            let is_usual = self.config.delegations && !self.grace.is_active();
-            is_usual && request.is_sole_server && self.can_call(*holder)
-        }) else {
+        let Some((holder, file)) =
+            found.filter(|(holder, _)| self.may_delegate_to(*holder, request))
+        else {
             return DelegationOutcome::Resource;
         };
         let is_unspecified = request.wish == DelegationWish::Unspecified;
@@ -230,8 +269,90 @@ impl StateHome {
         if self.make_room_for_state(holder, now).is_err() {
             return DelegationOutcome::Resource;
         }
-        let stateid = self.add_delegation((client, holder), key, writes, request.granted_by, now);
-        DelegationOutcome::Granted { stateid, writes }
+        let state = self.add_delegation((client, holder), key, writes, request, now);
+        DelegationOutcome::Granted {
+            stateid: self.states.stateid(state),
+            writes,
+            is_recalled: false,
+        }
+    }
+
+    /// Whether a delegation from before a restart can have been granted beside what others have
+    /// reclaimed by now.
+    ///
+    /// # Errors
+    /// [`StateError::ReclaimBad`] for a file that nobody can have had, and
+    /// [`StateError::ReclaimConflict`].
+    pub fn check_delegation_reclaim(
+        &self,
+        client: ClientId,
+        key: &FileKey,
+        writes: bool,
+        request: &DelegationRequest,
+    ) -> Result<(), StateError> {
+        if !request.is_lasting || !request.is_sole_server {
+            return Err(StateError::ReclaimBad);
+        }
+        let holder = self.clients.find(client);
+        let known = self.files.find(key).and_then(|file| self.files.get(file));
+        let states = known
+            .into_iter()
+            .flat_map(|file| file.opens.iter().chain(&file.delegations));
+        let conflicts = states
+            .filter_map(|&state| self.states.get(state))
+            .any(|record| {
+                let is_written = match &record.detail {
+                    StateDetail::Open(open) => open.access.meets(ShareMode::WRITE),
+                    StateDetail::Delegation(other) => other.writes,
+                    _ => false,
+                };
+                Some(record.client_index) != holder && (writes || is_written)
+            });
+        match conflicts {
+            true => Err(StateError::ReclaimConflict),
+            false => Ok(()),
+        }
+    }
+
+    /// Grants a delegation from before a restart again, which was
+    /// [checked](Self::check_delegation_reclaim). It is recalled at once if there are to be none
+    /// any more (RFC 8881 section 10.2.1).
+    pub fn reclaim_delegation(
+        &mut self,
+        client: ClientId,
+        key: FileKey,
+        writes: bool,
+        request: &DelegationRequest,
+        now: Duration,
+    ) -> DelegationOutcome {
+        let Some(holder) = self.clients.find(client) else {
+            return DelegationOutcome::Resource;
+        };
+        let known = self.files.find(&key).and_then(|file| self.files.get(file));
+        let own = known.and_then(|known| {
+            let mut states = known.delegations.iter().copied();
+            states.find(|&state| {
+                let record = self.states.get(state);
+                record.is_some_and(|record| record.client_index == holder)
+            })
+        });
+        // A client names it with each of its opens.
+        let state = match own {
+            Some(state) => state,
+            None if self.make_room_for_state(holder, now).is_err() => {
+                return DelegationOutcome::Resource;
+            }
+            None => self.add_delegation((client, holder), key, writes, request, now),
+        };
+        if !self.config.delegations {
+            self.recall(state, false, now);
+        }
+        let delegation = self.states.get(state).and_then(StateRecord::delegation);
+        DelegationOutcome::Granted {
+            stateid: self.states.stateid(state),
+            writes: delegation.is_some_and(|delegation| delegation.writes),
+            is_recalled: delegation.is_some_and(|delegation| delegation.recall.is_some()),
+        }
     }
 
     fn add_delegation(
@@ -239,9 +360,9 @@ impl StateHome {
         (client, client_index): (ClientId, u32),
         key: FileKey,
         writes: bool,
-        granted_by: Option<ReferringRequest>,
+        request: &DelegationRequest,
         since: Duration,
-    ) -> Stateid {
+    ) -> u32 {
         let file = self.files.acquire(key);
         let latest = self.delegated.last_key_value();
         let serial = latest.map_or(0, |(serial, _)| serial + 1);
@@ -253,8 +374,9 @@ impl StateHome {
             sequence: 1,
             detail: StateDetail::Delegation(DelegationRecord {
                 writes,
-                granted_by,
+                granted_by: request.granted_by,
                 serial,
+                is_lasting: request.is_lasting,
                 change: None,
                 recall: None,
             }),
@@ -264,7 +386,7 @@ impl StateHome {
         }
         self.delegated.insert(serial, state);
         self.delegation_guards.count(&key, true);
-        self.states.stateid(state)
+        state
     }
 
     /// Takes the delegation from its file.

@@ -32,7 +32,7 @@ pub struct DurableClient {
     pub principal: Box<[u8]>,
     /// The start of the server in which it last completed its reclaims.
     pub start: u64,
-    /// Whether one of its opens has denied access.
+    /// Whether it may have denied others the use of a file, by an open or by a delegation.
     pub denies: bool,
 }
 

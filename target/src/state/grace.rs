@@ -68,7 +68,7 @@ impl GracePeriod {
         due.map(|(owner, due)| (owner.clone(), due.returned))
     }
 
-    /// Whether an open that is still to be reclaimed may deny access.
+    /// Whether an open or a delegation that is still to be reclaimed may deny access.
     pub fn may_be_denied(&self) -> bool {
         self.is_active && self.due.values().any(|due| due.record.denies)
     }

@@ -63,6 +63,8 @@ pub struct OpenTerms {
     pub reclaims: bool,
     /// Whether the file outlives the process.
     pub is_lasting: bool,
+    /// Whether a delegation of such a file may come with it.
+    pub is_delegable: bool,
 }
 
 impl StateHome {
@@ -117,7 +119,7 @@ impl StateHome {
             })?;
         }
         if terms.is_lasting {
-            self.require_record(holder, !deny.is_none())?;
+            self.require_record(holder, !deny.is_none() || terms.is_delegable)?;
         }
         let file = self.files.find(&key);
         let known = file.and_then(|file| {

@@ -8,10 +8,13 @@ use super::callbacks::CallbackSubject;
 use super::delegations::RecallTimes;
 use super::files::FileKey;
 use super::home::StateHome;
+use super::stateid::StateRecord;
 
 /// How long a file that was recalled is not delegated again, the first time and at most.
 const WAIT_LEAST: Duration = Duration::from_secs(30);
 const WAIT_MOST: Duration = Duration::from_secs(600);
+/// How soon a revocation is tried again that waits for the disk.
+const RETRY: Duration = Duration::from_millis(100);
 /// Files that are remembered.
 const FILES_MAX: usize = 1 << 14;
 
@@ -47,6 +50,11 @@ impl DelegationHistory {
     /// Notes an open; returns whether there was one before.
     pub fn note_open(&mut self, file: FileKey) -> bool {
         std::mem::replace(&mut self.of(file).was_opened, true)
+    }
+
+    /// Whether there was an open.
+    pub fn was_opened(&self, file: &FileKey) -> bool {
+        self.files.get(file).is_some_and(|past| past.was_opened)
     }
 
     /// Whether a file was recalled a short time ago.
@@ -114,9 +122,30 @@ impl StateHome {
             .filter(|&state| self.recall_end(state).is_none_or(|end| now > end))
             .collect();
         for state in over {
+            if !self.is_revocable(state, now) {
+                continue;
+            }
             self.revoke_state(state, Revocation::NotReturned);
             self.recalled.retain(|&one| one != state);
         }
+    }
+
+    /// Whether no restart of the server could bring a delegation back. Otherwise the record of its
+    /// holder is being removed, and its recall ends a little later.
+    fn is_revocable(&mut self, state: u32, now: Duration) -> bool {
+        let record = self.states.get(state);
+        let is_lasting = record
+            .and_then(StateRecord::delegation)
+            .is_some_and(|delegation| delegation.is_lasting);
+        if !is_lasting || self.withdraw_records(&[state]).is_ok() {
+            return true;
+        }
+        let record = self.states.get_mut(state);
+        let delegation = record.and_then(|record| record.delegation_mut());
+        if let Some(recall) = delegation.and_then(|delegation| delegation.recall.as_mut()) {
+            recall.ends = now + RETRY;
+        }
+        false
     }
 
     fn recall_end(&self, state: u32) -> Option<Duration> {

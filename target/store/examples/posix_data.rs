@@ -86,6 +86,7 @@ impl Bench {
             sync: Sync::Relaxed,
             groups: Groups::Client,
             mounts: Mounts::Hide,
+            exclusive: false,
             limits: Limits::default(),
             state: None,
         })?;

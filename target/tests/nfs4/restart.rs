@@ -4,12 +4,13 @@ use std::fs;
 
 use millrace_wire::nfs3::Stability;
 use millrace_wire::nfs4::{
-    ClientOwner, ExchangeIdOperation, Operation, OperationResults, OperationStatus as Status,
-    ProtectionOffer, ReadOperation, StateId, WriteOperation, sequence_flags,
+    Attributes, ClientOwner, CreateMode, DelegationType, ExchangeIdOperation, OpenClaim,
+    OpenDelegation, Operation, OperationResults, OperationStatus as Status, ProtectionOffer,
+    ReadOperation, StateId, WriteOperation, sequence_flags,
 };
 use millrace_wire::xdr::{BoundedBytes, Bulk};
 
-use crate::session_client::{ServerFolders, SessionClient, kill};
+use crate::session_client::{Results, ServerFolders, SessionClient, kill};
 
 #[test]
 fn v4_lease_11_to_26_opens_and_locks_outlive_a_killed_server() {
@@ -57,6 +58,64 @@ fn v4_lease_11_to_26_opens_and_locks_outlive_a_killed_server() {
     let (_, open) = other.open(b"data", b"file").unwrap();
     assert_eq!(other.lock(&handle, open, false), Status::Denied);
     assert_eq!(folders.records().len(), 2);
+    kill(server);
+}
+
+/// Whether an OPEN in the result with this number came with a delegation for writing.
+fn is_delegated(results: &Results, at: usize) -> bool {
+    results.read(|status, all| match all[at] {
+        OperationResults::Open(Ok(ref reply)) => {
+            matches!(reply.delegation, OpenDelegation::Write(_))
+        }
+        ref other => panic!("{status:?} {other:?}"),
+    })
+}
+
+#[test]
+fn v4_lease_31_delegations_in_a_folder_of_this_server_alone_outlive_a_killed_server() {
+    let folders = ServerFolders::new();
+    let (server, address) = folders.start();
+    let mut client = SessionClient::join_as(address, b"first", true);
+    assert_eq!(client.reclaim_complete(), Status::Ok);
+    let open = |client: &mut SessionClient| {
+        let create = CreateMode::Unchecked(Attributes::NONE);
+        let opening = client.opening(Some(create), OpenClaim::Name(b"file"));
+        let results = client.run(&[
+            Operation::Putrootfh(()),
+            Operation::Lookup(b"data"),
+            opening,
+            Operation::Getfh(()),
+        ]);
+        let handle = results.read(|_, all| match all[4] {
+            OperationResults::Getfh(Ok(handle)) => handle.0.to_vec(),
+            ref other => panic!("{other:?}"),
+        });
+        (is_delegated(&results, 3), handle)
+    };
+    let (is_granted, handle) = open(&mut client);
+    assert!(!is_granted, "others may change the files of the folder");
+    kill(server);
+    let (server, address) = folders.start();
+    client.reconnect(address);
+    let refused = client.reclaim_with(&handle, DelegationType::Write).status();
+    assert_eq!(refused, Status::ReclaimBad);
+    assert_eq!(client.reclaim_complete(), Status::Ok);
+    kill(server);
+
+    folders.edit("kind: posix,", "kind: posix, exclusive: true,");
+    let (server, address) = folders.start();
+    let mut client = SessionClient::join_as(address, b"second", true);
+    assert_eq!(client.reclaim_complete(), Status::Ok);
+    assert!(open(&mut client).0);
+    kill(server);
+    let (server, address) = folders.start();
+    client.reconnect(address);
+    let reclaimed = client.reclaim_with(&handle, DelegationType::Write);
+    assert!(is_delegated(&reclaimed, 2));
+    assert_eq!(client.reclaim_complete(), Status::Ok);
+    let mut other = SessionClient::join(address, b"third");
+    assert_eq!(other.reclaim_complete(), Status::Ok);
+    assert_eq!(other.open(b"data", b"file"), Err(Status::Delay));
     kill(server);
 }
 

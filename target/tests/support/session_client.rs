@@ -11,11 +11,12 @@ use std::time::Duration;
 
 use millrace_admin::client::{Client, ClientToken};
 use millrace_wire::nfs4::{
-    Attribute, AttributeNumber, Attributes, Bitmap, COMPOUND, ChannelAttributes, ClientOwner,
-    Compound, CompoundReplyHeader, CreateMode, CreateSessionOperation, DelegationType,
+    Attribute, AttributeNumber, Attributes, Bitmap, COMPOUND, CallbackSecurity, ChannelAttributes,
+    ClientOwner, Compound, CompoundReplyHeader, CreateMode, CreateSessionOperation, DelegationType,
     ExchangeIdOperation, HasStatus, LockOperation, LockType, Locker, NewLockOwner, OpenClaim,
     OpenOperation, Operation, OperationResults, OperationStatus as Status, ProtectionOffer,
-    ResultsReader, SequenceOperation, SessionId, StateId, StateOwner, exchange_flags, share,
+    ResultsReader, SequenceOperation, SessionId, StateId, StateOwner, exchange_flags,
+    session_flags, share,
 };
 use millrace_wire::rpc::{
     Accepted, AuthSys, CallHeader, CallOutcome, Credential, Groups, OpaqueAuth, ReplyHeader,
@@ -82,6 +83,14 @@ impl ServerFolders {
         writeln!(file, "{line}").unwrap();
     }
 
+    /// Replaces text of the configuration, which is there.
+    pub fn edit(&self, from: &str, to: &str) {
+        let file = self.0.path().join("millraced.yaml");
+        let text = fs::read_to_string(&file).unwrap();
+        assert!(text.contains(from), "{text}");
+        fs::write(file, text.replace(from, to)).unwrap();
+    }
+
     /// The management plane of a server, with the token.
     pub fn operator(&self, server: &Server) -> Client {
         let address = server.admin.expect("it serves");
@@ -135,11 +144,18 @@ pub struct SessionClient {
     pub id: u64,
     session: SessionId,
     sequence: u32,
+    /// Whether its connection takes callbacks. The tests that want that do not cause any.
+    is_callable: bool,
 }
 
 impl SessionClient {
     /// A client with a session.
     pub fn join(address: SocketAddr, owner: &'static [u8]) -> Self {
+        Self::join_as(address, owner, false)
+    }
+
+    /// The same; with `is_callable` its connection is for callbacks, too.
+    pub fn join_as(address: SocketAddr, owner: &'static [u8], is_callable: bool) -> Self {
         let mut client = Self {
             owner,
             socket: TcpStream::connect(address).unwrap(),
@@ -147,6 +163,7 @@ impl SessionClient {
             id: 0,
             session: [0; 16],
             sequence: 0,
+            is_callable,
         };
         client.socket.set_read_timeout(Some(LIMIT)).unwrap();
         client.begin();
@@ -158,7 +175,7 @@ impl SessionClient {
         self.socket = TcpStream::connect(address).unwrap();
         self.socket.set_read_timeout(Some(LIMIT)).unwrap();
         assert_eq!(self.run(&[]).status(), Status::BadSession);
-        let stale = self.compound(&[session(self.id, 9)]);
+        let stale = self.compound(&[session(self.id, 9, false)]);
         assert_eq!(stale.status(), Status::StaleClientId);
         self.begin();
     }
@@ -181,7 +198,7 @@ impl SessionClient {
             ref other => panic!("{other:?}"),
         });
         self.id = id;
-        let created = self.compound(&[session(id, sequence)]);
+        let created = self.compound(&[session(id, sequence, self.is_callable)]);
         self.session = created.read(|_, all| match all[0] {
             OperationResults::CreateSession(Ok(reply)) => reply.session,
             ref other => panic!("{other:?}"),
@@ -316,13 +333,17 @@ impl SessionClient {
     }
 
     pub fn reclaim(&mut self, handle: &[u8]) -> Result<StateId, Status> {
-        let claim = OpenClaim::Previous(DelegationType::None);
-        let opening = self.opening(None, claim);
-        let results = self.run(&[Operation::Putfh(BoundedBytes(handle)), opening]);
+        let results = self.reclaim_with(handle, DelegationType::None);
         match results.status() {
             Status::Ok => Ok(results.state(2)),
             status => Err(status),
         }
+    }
+
+    /// Reclaims an open and a delegation.
+    pub fn reclaim_with(&mut self, handle: &[u8], delegation: DelegationType) -> Results {
+        let opening = self.opening(None, OpenClaim::Previous(delegation));
+        self.run(&[Operation::Putfh(BoundedBytes(handle)), opening])
     }
 
     pub fn opening<'a>(
@@ -368,7 +389,7 @@ impl SessionClient {
     }
 }
 
-fn session(client: u64, sequence: u32) -> Operation<'static> {
+fn session(client: u64, sequence: u32, is_callable: bool) -> Operation<'static> {
     let limits = ChannelAttributes {
         header_padding: 0,
         request_size: 8192,
@@ -381,11 +402,17 @@ fn session(client: u64, sequence: u32) -> Operation<'static> {
     Operation::CreateSession(CreateSessionOperation {
         client,
         sequence,
-        flags: 0,
+        flags: match is_callable {
+            true => session_flags::BACKCHANNEL,
+            false => 0,
+        },
         fore: limits,
         back: limits,
         callback_program: 0x4000_0000,
-        security: Array::new(&[]),
+        security: Array::new(match is_callable {
+            true => &[CallbackSecurity::None],
+            false => &[],
+        }),
     })
 }
 

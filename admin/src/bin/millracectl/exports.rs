@@ -73,6 +73,10 @@ pub struct Add {
     /// Whether file systems mounted below the folder are visible.
     #[arg(long, value_parser = ["hide", "cross"], conflicts_with = "memory")]
     mounts: Option<String>,
+    /// Promise that nobody but this server changes or locks files of the folder, so that clients
+    /// may cache them by delegations.
+    #[arg(long, conflicts_with = "memory")]
+    exclusive: bool,
     /// A network or address that may mount; may be repeated.
     #[arg(long = "client", value_name = "NETWORK")]
     clients: Vec<Network>,
@@ -153,6 +157,9 @@ fn entry(add: &Add) -> Value {
                 if let Some(value) = value {
                     store[key] = json!(value);
                 }
+            }
+            if add.exclusive {
+                store["exclusive"] = json!(true);
             }
             store
         }

@@ -84,7 +84,7 @@ fn the_contract_is_accepted() {
 fn every_key_of_a_folder_is_read() {
     let config = accept(
         "exports:\n- path: /a\n  store: { kind: posix, root: /b, direct: never, sync: relaxed, \
-         groups: server, identity: server, mounts: cross, limits: { open_files: 16, threads: 2, queue: 3, \
+         groups: server, identity: server, mounts: cross, exclusive: true, limits: { open_files: 16, threads: 2, queue: 3, \
          operations: 4, dirty: 5MiB } }\n",
     );
     let expected = Posix {
@@ -94,6 +94,7 @@ fn every_key_of_a_folder_is_read() {
         groups: GroupSource::Server,
         identity: CallerIdentity::Server,
         mounts: MountView::Cross,
+        exclusive: true,
         limits: StoreLimits {
             open_files: 16,
             threads: 2,

@@ -90,6 +90,8 @@ pub struct VolumeConfig {
     pub groups: Groups,
     /// What clients see of file systems mounted below the folder.
     pub mounts: Mounts,
+    /// Whether nobody but this process changes or locks files of the folder.
+    pub exclusive: bool,
     /// Limits.
     pub limits: Limits,
     /// The file in which a clean stop saves the write verifier for the next start.

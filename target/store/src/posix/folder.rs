@@ -103,7 +103,10 @@ impl Folder {
         let place = kernel.map_or(HandleLocation::Root, HandleLocation::Kernel);
         Ok(Self {
             root: handle::pack(home.id, &place),
-            properties: home.properties()?,
+            properties: Properties {
+                changes_elsewhere: !config.exclusive,
+                ..home.properties()?
+            },
             own_mount,
             key,
             within,

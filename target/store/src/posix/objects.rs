@@ -370,6 +370,7 @@ mod tests {
             sync: Sync::Strict,
             groups: Groups::Client,
             mounts: Mounts::Hide,
+            exclusive: false,
             limits: Limits {
                 open_files,
                 ..Limits::default()

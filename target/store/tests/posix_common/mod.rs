@@ -146,6 +146,7 @@ pub fn config(root: &Path) -> VolumeConfig {
         sync: Sync::Strict,
         groups: Groups::Client,
         mounts: Mounts::Hide,
+        exclusive: false,
         limits,
         state: None,
     }

@@ -186,6 +186,7 @@ pub fn config(root: &Path, direct: Direct) -> VolumeConfig {
         sync: Sync::Relaxed,
         groups: Groups::Client,
         mounts: Mounts::Hide,
+        exclusive: false,
         limits: Limits::default(),
         state: None,
     }
