@@ -2,13 +2,13 @@
 
 use std::fs::File;
 use std::io::{Read, Write};
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use millrace_admin::change::{Author, ChangeRequest, ConfigStore, Edit};
 use millrace_admin::config::{self, Config, to_yaml};
 use millrace_admin::control::Control;
 use millrace_admin::status::{PoolStatus, ProblemType};
+use rustix::fs::{Mode, OFlags};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use serde_json::{Value, json};
 use support::bench::{Bench, problem, report};
@@ -332,8 +332,9 @@ fn at_terminal(bench: &ctl::Bench, arguments: &[&str], answer: &str) -> (i32, St
     unlockpt(&master).unwrap();
     let name = ptsname(&master, Vec::new()).unwrap();
     let open = || {
-        let name = name.to_str().unwrap();
-        OwnedFd::from(File::options().read(true).write(true).open(name).unwrap())
+        // It must not become the terminal of this process, which would end with it.
+        let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
+        rustix::fs::open(name.as_c_str(), flags, Mode::empty()).unwrap()
     };
     let mut command = bench.command(arguments);
     command.stdin(open()).stdout(open()).stderr(open());
