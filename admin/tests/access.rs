@@ -253,6 +253,12 @@ fn what_bounds_the_token_is_set_in_the_file_only() {
             assert!(told.errors[0].message.contains("file only"), "{told:?}");
         }
     }
+    let tls = json!({
+        "certificate": "/cert", "key": "/key", "client_ca": "/mine", "client_auth": "required",
+    });
+    let told = problem(&bench.patch(json!({ "admin": { "tls": tls } })), 422);
+    assert_eq!(told.errors[0].path, "admin.tls.client_ca");
+    assert!(told.errors[0].message.contains("file only"), "{told:?}");
     let patch = json!({ "hardening": { "seccomp": "off" } });
     let told = problem(&bench.patch(patch), 422);
     assert_eq!(told.errors[0].path, "hardening");
