@@ -95,7 +95,14 @@ fn reading_needs_the_token_where_that_is_asked_for() {
         let expected = if path == "/nothing" { 404 } else { 200 };
         assert_eq!(told.status, expected, "{path}");
     }
-    for path in ["/", "/assets/main.js", "/healthz", "/readyz"] {
+    for path in [
+        "/",
+        "/assets/main.js",
+        "/docs/",
+        "/docs/operations",
+        "/healthz",
+        "/readyz",
+    ] {
         assert_eq!(bench.get(path).status, 200, "{path}");
     }
     let ask = |arguments: &[&str]| {
