@@ -11,7 +11,7 @@
 //! - [`token`]: the file whose content allows changes. [`roles`]: tokens and users with less rights.
 //! - [`api`]: HTTP on a thread of its own.
 //! - `events`: what happened lately, for those who follow.
-//! - `dashboard`: the page at `/`.
+//! - `dashboard`: the page at `/`. `guide`: that for operators, at `/docs/`.
 //! - [`client`]: the requester of `millracectl` and of tests.
 #![forbid(unsafe_code)]
 
@@ -22,6 +22,7 @@ pub mod config;
 pub mod control;
 mod dashboard;
 mod events;
+mod guide;
 pub mod metrics;
 mod regular;
 pub mod roles;

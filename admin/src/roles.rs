@@ -1,10 +1,13 @@
-//! Roles of named tokens, and of users and groups of the Unix socket: the file `admin.roles_file`.
+//! Roles of named tokens, of users and groups of the Unix socket, and of client certificates: the file
+//! `admin.roles_file`.
 //!
-//! Each line is `token NAME ROLE HASH`, `user NAME ROLE` or `group NAME ROLE`; `#` begins a comment.
+//! Each line is `token NAME ROLE HASH`, `user NAME ROLE`, `group NAME ROLE` or `certificate KIND:NAME
+//! ROLE`; `#` begins a comment.
 //! The hash is plain SHA-256. Tokens are 256 random bits made by `millracectl token new`, which cannot
 //! be found by trying; a slow hash would protect words that people choose, and let a flood of wrong
 //! tokens keep the server busy.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::fs;
 use std::path::Path;
@@ -14,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use subtle::{Choice, ConstantTimeEq};
 
-use crate::config::Config;
+use crate::config::{ClientAuth, Config};
 use crate::token::{self, TokenError};
 
 /// The beginning of a hash.
@@ -55,6 +58,41 @@ impl fmt::Display for Role {
     }
 }
 
+/// The names of certificates that can have a role.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CertificateKind {
+    /// A common name of the subject.
+    Common,
+    /// A DNS name among the subject's alternative names.
+    Dns,
+    /// A URI among the subject's alternative names.
+    Uri,
+}
+
+impl CertificateKind {
+    const ALL: [Self; 3] = [Self::Common, Self::Dns, Self::Uri];
+
+    const fn prefix(self) -> &'static str {
+        match self {
+            Self::Common => "cn:",
+            Self::Dns => "dns:",
+            Self::Uri => "uri:",
+        }
+    }
+
+    /// A name of this kind, as the file has it.
+    pub fn entry(self, name: &str) -> String {
+        format!("{}{name}", self.prefix())
+    }
+
+    /// Whether this is a name of a kind, as the file has it.
+    fn is_entry(text: &str) -> bool {
+        let of = |kind: Self| text.strip_prefix(kind.prefix());
+        let name = Self::ALL.into_iter().find_map(of).unwrap_or_default();
+        !name.is_empty() && name.trim() == name && !name.contains(char::is_control)
+    }
+}
+
 /// The content of the file.
 #[derive(Debug, Default)]
 pub struct Roles {
@@ -62,6 +100,8 @@ pub struct Roles {
     users: Vec<(u32, Role)>,
     /// Groups by number, with the users that the host's file adds to them.
     groups: Vec<(u32, Vec<u32>, Role)>,
+    /// Certificates by the name of an entry.
+    certificates: Vec<(String, Role)>,
 }
 
 struct NamedToken {
@@ -94,10 +134,21 @@ pub fn read(file: &Path) -> Result<Roles, TokenError> {
 
 /// The problem with the file of a configuration; `None` without a file or a problem. Reads the file.
 pub fn note(config: &Config) -> Option<String> {
-    let error = read(config.admin.roles_file.as_deref()?).err()?;
-    Some(format!(
-        "admin.roles_file: {error}; it gives no role to anyone until then"
-    ))
+    let roles = match read(config.admin.roles_file.as_deref()?) {
+        Ok(roles) => roles,
+        Err(error) => {
+            return Some(format!(
+                "admin.roles_file: {error}; it gives no role to anyone until then"
+            ));
+        }
+    };
+    let tls = config.admin.tls.as_ref();
+    let asks = tls.is_some_and(|tls| tls.client_auth != ClientAuth::None);
+    let unused = !asks && !roles.certificates.is_empty();
+    unused.then(|| {
+        "admin.roles_file: its certificates have no role, as admin.tls.client_auth asks for none"
+            .to_owned()
+    })
 }
 
 /// The hash of a token, as the file has it.
@@ -135,6 +186,15 @@ impl Roles {
         let groups = groups.map(|(.., role)| *role);
         own.map(|(_, role)| *role).chain(groups).max()
     }
+
+    /// The entry and role of a certificate with these names: of several entries, the one with the
+    /// highest role.
+    pub fn certificate(&self, names: &BTreeSet<String>) -> Option<(&str, Role)> {
+        let own = self.certificates.iter();
+        let own = own.filter(|(name, _)| names.contains(name));
+        own.map(|(name, role)| (name.as_str(), *role))
+            .max_by_key(|(_, role)| *role)
+    }
 }
 
 fn parse(text: &str, passwd: &str, group: &str) -> Result<Roles, (usize, &'static str)> {
@@ -171,9 +231,25 @@ fn parse(text: &str, passwd: &str, group: &str) -> Result<Roles, (usize, &'stati
                 let role = role.parse().map_err(refused)?;
                 roles.groups.push((gid, members(group, passwd, gid), role));
             }
+            // A common name may have spaces.
+            ["certificate", _, .., role] if words.len() > 2 => {
+                let rest = line.trim().strip_prefix("certificate");
+                let name = rest.and_then(|rest| rest.strip_suffix(role));
+                let name = name.unwrap_or_default().trim();
+                if !CertificateKind::is_entry(name) {
+                    return Err(refused(
+                        "a certificate is named by cn:NAME, dns:NAME or uri:NAME",
+                    ));
+                }
+                if roles.certificates.iter().any(|(known, _)| known == name) {
+                    return Err(refused("the name stands twice"));
+                }
+                let role = role.parse().map_err(refused)?;
+                roles.certificates.push((name.to_owned(), role));
+            }
             _ => {
-                let forms =
-                    "a line is `token NAME ROLE HASH`, `user NAME ROLE` or `group NAME ROLE`";
+                let forms = "a line is `token NAME ROLE HASH`, `user NAME ROLE`, `group NAME ROLE` \
+                             or `certificate KIND:NAME ROLE`";
                 return Err(refused(forms));
             }
         }
@@ -219,6 +295,7 @@ fn members(group: &str, passwd: &str, gid: u32) -> Vec<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Tls;
 
     const PASSWD: &str =
         "root:x:0:0::/:/bin/sh\nalice:x:1000:1000::/:/bin/sh\nbob:x:1001:100::/:\n";
@@ -251,6 +328,38 @@ mod tests {
     }
 
     #[test]
+    fn certificates_have_the_highest_role_of_the_entries_that_are_exactly_their_names() {
+        let text = "certificate cn:Storage  Operations operate # by name\n\
+                    certificate dns:ops.example.org read\n\
+                    certificate uri:spiffe://example.org/ops admin\n";
+        let roles = parse(text, PASSWD, GROUP).unwrap();
+        let of = |names: &[&str]| {
+            let names = names.iter().map(|&name| name.to_owned()).collect();
+            let found = roles.certificate(&names);
+            found.map(|(name, role)| (name.to_owned(), role))
+        };
+        let one = |name: &str, role| Some((name.to_owned(), role));
+        let (common, dns) = ("cn:Storage  Operations", "dns:ops.example.org");
+        let uri = "uri:spiffe://example.org/ops";
+        assert_eq!(of(&[common]), one(common, Role::Operate));
+        assert_eq!(of(&[dns]), one(dns, Role::Read));
+        assert_eq!(of(&[common, dns]), one(common, Role::Operate));
+        assert_eq!(of(&[common, dns, uri]), one(uri, Role::Admin));
+        for other in [
+            "cn:Storage Operations",
+            "cn:ops.example.org",
+            "dns:OPS.example.org",
+            "dns:a.ops.example.org",
+            "dns:*.example.org",
+            "uri:spiffe://example.org/ops/1",
+            "dns:",
+        ] {
+            assert_eq!(of(&[other]), None, "{other}");
+        }
+        assert_eq!(of(&[]), None);
+    }
+
+    #[test]
     fn a_file_that_does_not_hold_is_noted() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("roles");
@@ -263,22 +372,44 @@ mod tests {
         assert!(told.contains("line 2: a line is"), "{told}");
         fs::write(&file, "user 1 read\n").unwrap();
         assert_eq!(note(&config), None);
+        fs::write(&file, "certificate cn:ops read\n").unwrap();
+        assert!(note(&config).unwrap().contains("admin.tls.client_auth"));
+        config.admin.tls = Some(Tls {
+            certificate: "/cert".into(),
+            key: "/key".into(),
+            client_ca: Some("/ca".into()),
+            client_auth: ClientAuth::Optional,
+        });
+        assert_eq!(note(&config), None);
     }
 
     #[test]
     fn a_file_with_a_line_that_is_not_valid_gives_nobody_a_role() {
         let good = format!("token ci read {}\n", hash("x"));
+        let good = format!("certificate cn:there read\n{good}");
         for (bad, words) in [
             ("token cj admin sha256:00", "sha256: and 64"),
-            (good.trim_end(), "stands twice"),
+            ("token ci read sha256:00", "stands twice"),
             ("user nobody-here read", "/etc/passwd has no such"),
             ("group nobody-here read", "/etc/group has no such"),
             ("user alice root", "read, operate or admin"),
             ("user alice", "a line is"),
             ("a-token-by-mistake", "a line is"),
+            ("certificate cn:ops", "a line is"),
+            ("certificate ops read", "cn:NAME, dns:NAME or uri:NAME"),
+            ("certificate CN:ops read", "cn:NAME, dns:NAME or uri:NAME"),
+            ("certificate dns: read", "cn:NAME, dns:NAME or uri:NAME"),
+            ("certificate cn: ops read", "cn:NAME, dns:NAME or uri:NAME"),
+            (
+                "certificate cn:a\u{7}b read",
+                "cn:NAME, dns:NAME or uri:NAME",
+            ),
+            ("certificate cn:ops root", "read, operate or admin"),
+            ("certificate uri:https://ops/#a admin", "a line is"),
+            ("certificate cn:there admin", "stands twice"),
         ] {
             let (line, reason) = parse(&format!("{good}{bad}\n"), PASSWD, GROUP).unwrap_err();
-            assert_eq!(line, 2, "{bad}");
+            assert_eq!(line, 3, "{bad}");
             assert!(reason.contains(words), "{bad}: {reason}");
         }
         let long = "x".repeat(65);

@@ -95,7 +95,14 @@ fn reading_needs_the_token_where_that_is_asked_for() {
         let expected = if path == "/nothing" { 404 } else { 200 };
         assert_eq!(told.status, expected, "{path}");
     }
-    for path in ["/", "/assets/main.js", "/healthz", "/readyz"] {
+    for path in [
+        "/",
+        "/assets/main.js",
+        "/docs/",
+        "/docs/operations",
+        "/healthz",
+        "/readyz",
+    ] {
         assert_eq!(bench.get(path).status, 200, "{path}");
     }
     let ask = |arguments: &[&str]| {
@@ -253,6 +260,12 @@ fn what_bounds_the_token_is_set_in_the_file_only() {
             assert!(told.errors[0].message.contains("file only"), "{told:?}");
         }
     }
+    let tls = json!({
+        "certificate": "/cert", "key": "/key", "client_ca": "/mine", "client_auth": "required",
+    });
+    let told = problem(&bench.patch(json!({ "admin": { "tls": tls } })), 422);
+    assert_eq!(told.errors[0].path, "admin.tls.client_ca");
+    assert!(told.errors[0].message.contains("file only"), "{told:?}");
     let patch = json!({ "hardening": { "seccomp": "off" } });
     let told = problem(&bench.patch(patch), 422);
     assert_eq!(told.errors[0].path, "hardening");

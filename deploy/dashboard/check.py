@@ -172,6 +172,33 @@ def themes_and_sizes(page):
     page.find("#theme option[value=auto]").click()
 
 
+def guide_fits_its_windows(page):
+    dashboard = page.driver.current_url
+    wide = lambda: page.driver.execute_script(
+        "return document.documentElement.scrollWidth - document.documentElement.clientWidth")
+    seen = set()
+    for theme in ["light", "dark"]:
+        page.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {
+            "features": [{"name": "prefers-color-scheme", "value": theme}]})
+        for width in [400, 1400]:
+            page.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {
+                "width": width, "height": 1000, "deviceScaleFactor": 1, "mobile": False})
+            for name in ["", "operations#problem-in-use", "metrics", "status"]:
+                page.driver.get(f"{URL}/docs/{name}")
+                assert wide() <= 0, f"docs/{name} is {wide()} pixels wider than {width}"
+                seen.add(page.find("body").value_of_css_property("background-color"))
+            page.driver.get(f"{URL}/docs/operations#problem-in-use")
+            top = page.driver.execute_script(
+                "return document.getElementById('problem-in-use').getBoundingClientRect().top")
+            assert 0 <= top < 1000, f"the entry of the problem is at {top}"
+            page.shoot(f"guide-{theme}-{width}")
+    assert len(seen) == 2, seen
+    page.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    page.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+    page.driver.get(dashboard)
+    page.until(lambda: page.text("#state") == "ready", "the dashboard again")
+
+
 def drains_and_serves_again(page):
     page.find("#drain").click()
     fill(page.find("#drain-deadline"), "2")
@@ -203,7 +230,7 @@ def main():
         for step in [
             shows_figures, wrong_token_is_refused, keyboard_alone_unlocks,
             limits_are_set_and_taken_back, focus_stays_while_figures_change, themes_and_sizes,
-            drains_and_serves_again, page_kept_its_policy,
+            drains_and_serves_again, guide_fits_its_windows, page_kept_its_policy,
         ]:
             try:
                 step(page)

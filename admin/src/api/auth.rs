@@ -1,5 +1,5 @@
 //! Authorization: by the token of `admin.token_file`, over the Unix socket for root and the server's
-//! own user, and by the roles of `admin.roles_file` for other tokens and users.
+//! own user, and by the roles of `admin.roles_file` for other tokens, users and certificates.
 //!
 //! A handler that changes the configuration takes [`Authorized`] as an argument, and one that does
 //! something else [`Operator`], so that they run for authorized requests only.
@@ -16,6 +16,7 @@ use axum::response::Response;
 use super::ask::{in_time, try_ask};
 use super::context::AdminState;
 use super::socket::PeerCredentials;
+use super::tls::CertificateIdentity;
 use super::token_check::{Claim, Refusal, RoleHolder};
 use crate::change::Author;
 use crate::control::{Control, ControlError};
@@ -25,9 +26,9 @@ use crate::roles::Role;
 #[derive(Clone, Copy, Debug)]
 pub struct PeerAddress(pub SocketAddr);
 
-/// The name in the client's verified certificate; an extension of requests over TLS.
+/// Who the client is by its verified certificate; an extension of requests over TLS.
 #[derive(Clone, Debug, Default)]
-pub struct PeerIdentity(pub Option<String>);
+pub struct PeerIdentity(pub Option<Arc<CertificateIdentity>>);
 
 /// Proof that the client may make changes, with its identity. As an argument of a handler it
 /// refuses the request if the token is missing (401), wrong (401, and 429 after several wrong
@@ -75,7 +76,7 @@ pub(super) async fn author(
 ) -> Result<Author, Response> {
     let address = parts.extensions.get::<PeerAddress>();
     let address = address.map(|PeerAddress(address)| address.ip().to_canonical());
-    let identity = parts.extensions.get::<PeerIdentity>().cloned();
+    let identity = certificate(&parts.extensions);
     let credentials = parts.extensions.get::<PeerCredentials>().copied();
     if let Some(peer) = credentials.filter(|peer| peer.may_change()) {
         return Ok(Author {
@@ -90,6 +91,7 @@ pub(super) async fn author(
             let claim = Claim {
                 token: bearer(&parts.headers),
                 peer: credentials,
+                certificate: identity.clone(),
                 address,
             };
             let context = state.clone();
@@ -108,11 +110,17 @@ pub(super) async fn author(
     };
     let name = holder
         .name
-        .or_else(|| identity.and_then(|PeerIdentity(name)| name));
+        .or_else(|| identity.map(|identity| identity.name.clone()));
     Ok(Author {
         name: name.unwrap_or_else(|| "token".to_owned()),
         address: address.map(|address| address.to_string()),
     })
+}
+
+/// The verified certificate of the client of a request.
+pub(super) fn certificate(extensions: &Extensions) -> Option<Arc<CertificateIdentity>> {
+    let PeerIdentity(identity) = extensions.get()?;
+    identity.clone()
 }
 
 impl Operator {

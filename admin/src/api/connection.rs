@@ -37,7 +37,7 @@ use super::places::ConnectionPlace;
 use super::problem::{body_of, problem};
 use super::socket::PeerCredentials;
 use super::starting::Answers;
-use super::tls::{self, Certificates};
+use super::tls::{CertificateIdentity, Certificates};
 use super::write_timeout::WriteTimeout;
 use crate::status::ProblemType;
 
@@ -89,8 +89,8 @@ pub async fn serve(
         () = place.evicted() => return,
     };
     match shaken {
-        Ok(Ok((stream, name))) => {
-            let client = client(Some(PeerIdentity(name)));
+        Ok(Ok((stream, identity))) => {
+            let client = client(Some(PeerIdentity(identity)));
             requests(stream, client, &shared, &place, stopped).await;
         }
         Ok(Err(error)) => tracing::debug!(%peer, %error, "no TLS with a client"),
@@ -121,11 +121,11 @@ pub async fn serve_local(
     requests(stream, client, &shared, &place, stopped).await;
 }
 
-/// Performs the TLS handshake. Returns the name in the client's certificate, too.
+/// Performs the TLS handshake. Returns who the client is by its certificate, too.
 async fn handshake(
     stream: TcpStream,
     certificates: &Certificates,
-) -> io::Result<(TlsStream<TcpStream>, Option<String>)> {
+) -> io::Result<(TlsStream<TcpStream>, Option<Arc<CertificateIdentity>>)> {
     // A handshake begins with the byte 22 (RFC 8446 section 5.1), HTTP with a method.
     let mut first = [0];
     stream.peek(&mut first).await?;
@@ -139,8 +139,8 @@ async fn handshake(
     let (_, session) = stream.get_ref();
     // It is verified: otherwise the handshake would have failed.
     let certificate = session.peer_certificates().and_then(<[_]>::first);
-    let name = certificate.and_then(tls::name);
-    Ok((stream, name))
+    let identity = certificate.and_then(CertificateIdentity::of);
+    Ok((stream, identity.map(Arc::new)))
 }
 
 async fn requests<S>(

@@ -71,7 +71,7 @@ pub use limits::{ApiLimits, Rate};
 pub(crate) use problem::problem;
 pub use server::{AdminHandle, StartingAdmin, serve, serve_start, serve_with_socket};
 pub use socket::{AdminSocket, PeerCredentials};
-pub use tls::{Certificates, TlsError};
+pub use tls::{CertificateIdentity, Certificates, TlsError};
 
 #[cfg(test)]
 mod tests;

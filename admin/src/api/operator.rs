@@ -5,7 +5,7 @@ use std::sync::Arc;
 use hyper::Request;
 
 use super::ask::ask_token;
-use super::auth::bearer;
+use super::auth::{bearer, certificate};
 use super::context::AdminState;
 use super::gate::RequestKind;
 use super::socket::PeerCredentials;
@@ -19,8 +19,8 @@ pub enum RequestStanding {
     Stranger,
     /// A health check.
     Health,
-    /// It has a token of a role above `read`, or comes from root or the server's own user over the
-    /// Unix socket.
+    /// It has a token or a certificate of a role above `read`, or comes from root or the server's
+    /// own user over the Unix socket.
     Operator,
 }
 
@@ -35,10 +35,11 @@ pub async fn standing<B>(state: Option<&AdminState>, request: &mut Request<B>) -
     let claim = Claim {
         token: bearer(request.headers()),
         peer: credentials.copied(),
+        certificate: certificate(request.extensions()),
         address: None,
     };
     if let Some(state) = state
-        && (claim.token.is_some() || claim.peer.is_some())
+        && claim.says_something()
     {
         let (control, tokens) = (Arc::clone(&state.control), Arc::clone(&state.tokens));
         let found = ask_token(state, move || tokens.holder(&*control, &claim)).await;

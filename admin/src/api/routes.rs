@@ -20,6 +20,7 @@ use super::{
 };
 use crate::config::ReadToken;
 use crate::dashboard;
+use crate::guide;
 use crate::roles::Role;
 
 /// Every endpoint, and the description of all.
@@ -27,6 +28,8 @@ pub fn table() -> OpenApiRouter<AdminState> {
     OpenApiRouter::with_openapi(document::frame())
         .routes(routes!(dashboard::page))
         .routes(routes!(dashboard::asset))
+        .routes(routes!(guide::contents))
+        .routes(routes!(guide::page))
         .routes(routes!(health::metrics))
         .routes(routes!(health::healthz))
         .routes(routes!(health::readyz))
@@ -112,9 +115,12 @@ async fn admitted(
 ) -> Result<Request, Response> {
     let config = context.config_store.config();
     origin::check(&request, &config.admin.hosts)?;
-    // The page contains no figures, and health checks have no token.
+    // The dashboard's page and the guide contain no figures, and health checks have no token.
     let path = request.uri().path();
-    let open = matches!(path, "/" | "/healthz" | "/readyz") || path.starts_with("/assets/");
+    let open = matches!(path, "/" | "/healthz" | "/readyz")
+        || ["/assets/", "/docs/"]
+            .iter()
+            .any(|folder| path.starts_with(folder));
     let reads = matches!(*request.method(), Method::GET | Method::HEAD);
     let (parts, body) = request.into_parts();
     if config.admin.read_token != ReadToken::None && reads && !open {

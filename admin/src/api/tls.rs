@@ -10,12 +10,16 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::{Error as PemError, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::WebPkiClientVerifier;
+use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{InconsistentKeys, RootCertStore, ServerConfig, server};
-use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
+use x509_parser::prelude::{FromDer, X509Certificate};
 
 use crate::config::{ClientAuth, ConfigProblem, KeyPath, Tls};
+
+mod identity;
+
+pub use identity::CertificateIdentity;
 
 /// Bytes of a file with certificates or a key.
 const FILE_MAX: u64 = 1 << 20;
@@ -132,28 +136,6 @@ impl Certificates {
     }
 }
 
-/// The name in a client's certificate: its common name, else its first other name, else its serial
-/// number.
-pub(super) fn name(certificate: &CertificateDer<'_>) -> Option<String> {
-    let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
-    let common = certificate.subject().iter_common_name().next();
-    let common = common.and_then(|name| name.as_str().ok().map(str::to_owned));
-    let other = || {
-        let names = certificate.subject_alternative_name().ok()??;
-        names.value.general_names.first().map(|name| match name {
-            GeneralName::DNSName(text) | GeneralName::RFC822Name(text) | GeneralName::URI(text) => {
-                (*text).to_owned()
-            }
-            name => name.to_string(),
-        })
-    };
-    let name = common.filter(|name| !name.is_empty()).or_else(other);
-    let name = name.unwrap_or_else(|| format!("certificate {:x}", certificate.serial));
-    // The name is logged.
-    let plain = |c: char| if c.is_control() { '?' } else { c };
-    Some(name.chars().take(256).map(plain).collect())
-}
-
 fn stamps(files: &Tls) -> Vec<Stamp> {
     let paths = [Some(&files.certificate), Some(&files.key)];
     let paths = paths.into_iter().chain([files.client_ca.as_ref()]);
@@ -196,6 +178,10 @@ fn read(files: &Tls) -> Result<(Arc<ServerConfig>, Vec<String>), TlsError> {
     };
     let mut config = config.with_cert_resolver(Arc::new(SingleCertAndKey::from(pair)));
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    // A resumed session (RFC 8446 section 2.2) has a certificate that is not verified again, and may
+    // have expired.
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    config.send_tls13_tickets = 0;
     Ok((Arc::new(config), notes))
 }
 

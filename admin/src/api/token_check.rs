@@ -1,7 +1,8 @@
-//! Comparison of tokens with those of `admin.token_file` and `admin.roles_file`.
+//! Comparison of tokens, users and certificates with `admin.token_file` and `admin.roles_file`.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -12,6 +13,7 @@ use axum::response::Response;
 use super::problem::problem;
 use super::socket::PeerCredentials;
 use super::throttle::Throttle;
+use super::tls::CertificateIdentity;
 use crate::change::{Author, ConfigStore};
 use crate::config::Admin;
 use crate::control::Control;
@@ -33,8 +35,17 @@ pub struct Claim {
     pub token: Option<Vec<u8>>,
     /// The user of the Unix socket.
     pub peer: Option<PeerCredentials>,
+    /// The verified certificate.
+    pub certificate: Option<Arc<CertificateIdentity>>,
     /// The address.
     pub address: Option<IpAddr>,
+}
+
+impl Claim {
+    /// Whether there is anything that could have a role.
+    pub fn says_something(&self) -> bool {
+        self.token.is_some() || self.peer.is_some() || self.certificate.is_some()
+    }
 }
 
 /// A client with a role; an extension of requests that have one.
@@ -63,7 +74,7 @@ impl TokenCheck {
         if config.admin.token_file.is_none() && config.admin.roles_file.is_none() {
             return Err(Refusal::ReadOnly);
         }
-        if claim.token.is_none() && claim.peer.is_none() {
+        if !claim.says_something() {
             return Err(Refusal::Missing);
         }
         let address = claim.address.map(|address| address.to_string());
@@ -120,7 +131,15 @@ impl TokenCheck {
                         let peer = claim.peer?;
                         Some((peer.name(), roles.user(peer.uid, peer.gid)?))
                     };
-                    if let Some((name, role)) = token.or_else(user) {
+                    // A token that is sent decides alone: with a wrong one a request has no
+                    // role, and the attempt counts, whatever the certificate is.
+                    let certificate = || {
+                        let unsaid = claim.token.is_none();
+                        let certificate = claim.certificate.as_ref().filter(|_| unsaid)?;
+                        let (name, role) = roles.certificate(&certificate.entries)?;
+                        Some((name.to_owned(), role))
+                    };
+                    if let Some((name, role)) = token.or_else(user).or_else(certificate) {
                         let name = Some(name);
                         return Ok(Some(RoleHolder { name, role }));
                     }
@@ -172,7 +191,8 @@ impl Refusal {
             ),
             Self::Missing => unauthorized(
                 "this needs the header `Authorization: Bearer TOKEN`, with the content of \
-                 admin.token_file as the token",
+                 admin.token_file as the token, or a token or client certificate with a role in \
+                 admin.roles_file",
             ),
             Self::Wrong => unauthorized("the token is none that the server knows"),
             Self::Throttled(address, wait) => {
@@ -223,7 +243,7 @@ mod tests {
             let claim = Claim {
                 token: token.map(|token| token.as_bytes().to_vec()),
                 peer: Some(PeerCredentials { uid, gid }),
-                address: None,
+                ..Claim::default()
             };
             let found = tokens.find(&admin, &claim).unwrap_or_default();
             found.map(|holder| (holder.name.unwrap(), holder.role))

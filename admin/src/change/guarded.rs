@@ -26,6 +26,12 @@ pub fn check(before: &Config, next: &Config) -> Vec<ConfigProblem> {
             problems.push(ConfigProblem::new(admin.key(key), message));
         }
     }
+    let authority = |config: &Config| config.admin.tls.as_ref()?.client_ca.clone();
+    if authority(before) != authority(next) {
+        let message = "is set in the configuration file only; edit it there, and restart";
+        let path = admin.key("tls").key("client_ca");
+        problems.push(ConfigProblem::new(path, message));
+    }
     if before.hardening != next.hardening {
         let message = "is set in the configuration file only; edit it there, and restart";
         problems.push(ConfigProblem::new(

@@ -458,8 +458,8 @@ pub struct Admin {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub token_file: Option<PathBuf>,
-    /// A file with more tokens, and users and groups of the socket, each with a role: `read`,
-    /// `operate` or `admin`.
+    /// A file with more tokens, users and groups of the socket, and client certificates, each with
+    /// a role: `read`, `operate` or `admin`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub roles_file: Option<PathBuf>,

@@ -32,6 +32,11 @@ const ASSETS: &[(&str, &str, &str)] = &[
         include_str!("page/style.css"),
     ),
     ("icon.svg", "image/svg+xml", include_str!("page/icon.svg")),
+    (
+        "guide.css",
+        "text/css; charset=utf-8",
+        include_str!("../guide/guide.css"),
+    ),
 ];
 
 /// Shows the dashboard.
@@ -59,7 +64,7 @@ pub async fn page() -> Response {
 )]
 pub async fn asset(Path(name): Path<String>) -> Response {
     match ASSETS.iter().find(|(known, ..)| *known == name) {
-        Some((_, kind, content)) => answer(kind, content),
+        Some((_, kind, content)) => answer(kind, *content),
         None => problem(
             StatusCode::NOT_FOUND,
             format!("nothing at /assets/{name}; the dashboard is at /"),
@@ -67,7 +72,12 @@ pub async fn asset(Path(name): Path<String>) -> Response {
     }
 }
 
-fn answer(kind: &'static str, content: &'static str) -> Response {
+/// A page with the dashboard's policy.
+pub fn html(content: String) -> Response {
+    answer("text/html; charset=utf-8", content)
+}
+
+fn answer(kind: &'static str, content: impl IntoResponse) -> Response {
     let headers = [
         (header::CONTENT_TYPE, kind),
         (header::CONTENT_SECURITY_POLICY, POLICY),

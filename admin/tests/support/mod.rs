@@ -8,7 +8,9 @@ use std::sync::mpsc::{Receiver, Sender};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use millrace_admin::api::{AdminHandle, AdminSocket, AdminState, ApiLimits, serve_with_socket};
+use millrace_admin::api::{
+    AdminHandle, AdminSocket, AdminState, ApiLimits, Certificates, serve_with_socket,
+};
 use millrace_admin::change::ConfigStore;
 use millrace_admin::config::{Config, ConfigProblem};
 use millrace_admin::control::{
@@ -93,13 +95,29 @@ impl Service {
         file: Option<PathBuf>,
         limits: ApiLimits,
     ) -> AdminHandle {
+        let socket = socket.map(|path| AdminSocket::bind(path).unwrap());
+        self.serve_state(socket, file, |state| state.with_limits(limits))
+    }
+
+    /// The same by HTTPS, with the files of the configuration.
+    pub fn serve_tls(self: &Arc<Self>) -> AdminHandle {
+        let files = self.config().admin.tls.clone().unwrap();
+        let certificates = Arc::new(Certificates::load(&files).unwrap());
+        self.serve_state(None, None, |state| state.with_certificates(certificates))
+    }
+
+    fn serve_state(
+        self: &Arc<Self>,
+        socket: Option<AdminSocket>,
+        file: Option<PathBuf>,
+        change: impl FnOnce(AdminState) -> AdminState,
+    ) -> AdminHandle {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let config_store = Arc::new(ConfigStore::new(Arc::clone(self) as _, self.config(), file));
         let metrics = Metrics::new();
         metrics.register(Arc::clone(&config_store) as _);
         let state = AdminState::new(Arc::clone(self) as _, metrics, config_store);
-        let socket = socket.map(|path| AdminSocket::bind(path).unwrap());
-        serve_with_socket(listener, socket, state.with_limits(limits)).unwrap()
+        serve_with_socket(listener, socket, change(state)).unwrap()
     }
 }
 

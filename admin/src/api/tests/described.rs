@@ -170,6 +170,7 @@ fn named(path: &str) -> String {
         .replace("{id}", "7")
         .replace("{generation}", "1")
         .replace("{name}", "main.js")
+        .replace("{page}", "status")
 }
 
 #[test]

@@ -230,6 +230,39 @@ fn the_dashboard_and_all_that_it_links_to_answers() {
 }
 
 #[test]
+fn the_guide_is_served_with_its_parts_and_other_pages_are_not_found() {
+    let (handle, client, _) = usual();
+    for path in [
+        "/docs/",
+        "/docs/operations",
+        "/docs/metrics",
+        "/docs/status",
+    ] {
+        let page = client.get(path).unwrap();
+        assert_eq!(page.status, 200, "{path}");
+        let parts = page.body.split(" href=\"../").skip(1);
+        let parts: Vec<&str> = parts.map(|rest| rest.split('"').next().unwrap()).collect();
+        assert!(parts.contains(&"assets/guide.css"), "{parts:?}");
+        for part in parts {
+            let status = client.get(&format!("/{part}")).unwrap().status;
+            assert_eq!(status, 200, "{path}: {part}");
+        }
+    }
+    let request = "HEAD /docs/operations HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
+    let told = head(&handle, request);
+    assert!(told.starts_with("HTTP/1.1 200 "), "{told}");
+    for line in [
+        "content-type: text/html",
+        "content-security-policy: default-src 'none'",
+    ] {
+        assert!(told.contains(line), "{told}");
+    }
+    for path in ["/docs/none", "/docs/OPERATIONS.md", "/docs/..%2Foperations"] {
+        assert_eq!(client.get(path).unwrap().status, 404, "{path}");
+    }
+}
+
+#[test]
 fn snapshots_come_under_their_own_name() {
     let (_handle, client, _) = usual();
     let answer = client.get("/api/v1/connections").unwrap();

@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use axum::{Extension, Router, routing::get};
 use rustls::pki_types::ServerName;
-use rustls::{ClientConnection, StreamOwned, SupportedProtocolVersion, version};
+use rustls::{ClientConnection, HandshakeKind, StreamOwned, SupportedProtocolVersion, version};
 use tokio::sync::watch;
 
 use super::*;
@@ -152,7 +152,8 @@ fn requests_carry_the_address_and_the_name_of_the_client() {
     let authority = Authority::new();
     let files = authority.asking(&authority.issue(|_| {}), ClientAuth::Optional);
     let who = |address: Extension<PeerAddress>, identity: Extension<PeerIdentity>| async move {
-        format!("{} {:?}", address.0.0.ip(), identity.0.0)
+        let name = identity.0.0.as_ref().map(|identity| &identity.name);
+        format!("{} {name:?}", address.0.0.ip())
     };
     let limits = ApiLimits::default();
     let service = Service::new();
@@ -190,6 +191,37 @@ fn requests_carry_the_address_and_the_name_of_the_client() {
     let nameless = client(address, &authority, None);
     assert_eq!(nameless.get("/who").unwrap().body, "127.0.0.1 None");
     serving.join().unwrap();
+}
+
+#[test]
+fn every_connection_has_its_certificate_verified() {
+    let authority = Authority::new();
+    let files = authority.asking(&authority.issue(|_| {}), ClientAuth::Required);
+    let handle = start_tls(&files, ApiLimits::default());
+    let pair = authority.client("ops");
+    let identity = (
+        authority.write("client.pem", &pair.certificate),
+        authority.write("client.key", &pair.key),
+    );
+    let files = TlsFiles {
+        authority: authority.write("ca.pem", &authority.certificate),
+        identity: Some(identity),
+    };
+    let config = files.load().unwrap();
+    for _ in 0..2 {
+        let name = ServerName::from(Ipv4Addr::LOCALHOST);
+        let session = ClientConnection::new(Arc::clone(&config), name).unwrap();
+        let stream = TcpStream::connect(handle.address()).unwrap();
+        let mut stream = StreamOwned::new(session, stream);
+        stream
+            .write_all(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
+            .unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+        let kind = stream.conn.handshake_kind();
+        assert_eq!(kind, Some(HandshakeKind::Full));
+    }
 }
 
 #[test]

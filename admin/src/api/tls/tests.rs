@@ -226,7 +226,7 @@ fn a_client_is_known_by_its_common_name_or_its_first_other_name() {
     let authority = Authority::new();
     let name_of = |pair: &Pair| {
         let der = CertificateDer::from_pem_slice(pair.certificate.as_bytes()).unwrap();
-        name(&der)
+        CertificateIdentity::of(&der).map(|identity| identity.name)
     };
     let named = |text: &str| name_of(&authority.client(text));
     assert_eq!(named("ops@example").as_deref(), Some("ops@example"));
@@ -244,7 +244,35 @@ fn a_client_is_known_by_its_common_name_or_its_first_other_name() {
     let mail = SanType::Rfc822Name("ops@example".try_into().unwrap());
     assert_eq!(unnamed(vec![mail]).as_deref(), Some("ops@example"));
     assert_eq!(unnamed(vec![]).as_deref(), Some("certificate 1ab"));
-    assert_eq!(name(&CertificateDer::from(vec![1, 2, 3])), None);
+    let odd = CertificateDer::from(vec![1, 2, 3]);
+    assert_eq!(CertificateIdentity::of(&odd), None);
+}
+
+#[test]
+fn common_names_and_other_names_of_dns_and_uri_can_have_entries() {
+    let authority = Authority::new();
+    let pair = authority.issue(|parameters| {
+        let subject = &mut parameters.distinguished_name;
+        subject.push(DnType::CommonName, "Storage Operations");
+        subject.push(DnType::OrganizationName, "dns:organization");
+        parameters.subject_alt_names = vec![
+            SanType::DnsName("ops.example.org".try_into().unwrap()),
+            SanType::DnsName("*.example.org".try_into().unwrap()),
+            SanType::URI("spiffe://example.org/ops".try_into().unwrap()),
+            SanType::Rfc822Name("ops@example.org".try_into().unwrap()),
+            SanType::IpAddress(std::net::Ipv4Addr::LOCALHOST.into()),
+        ];
+    });
+    let der = CertificateDer::from_pem_slice(pair.certificate.as_bytes()).unwrap();
+    let entries = CertificateIdentity::of(&der).unwrap().entries;
+    let entries: Vec<&str> = entries.iter().map(String::as_str).collect();
+    let expected = [
+        "cn:Storage Operations",
+        "dns:*.example.org",
+        "dns:ops.example.org",
+        "uri:spiffe://example.org/ops",
+    ];
+    assert_eq!(entries, expected);
 }
 
 #[test]

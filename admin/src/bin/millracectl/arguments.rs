@@ -28,6 +28,7 @@ needs --ca, and --cert and --key if the server requires them. Durations have us,
 Changes need the server's token, except from root over the socket. It is read from a file and never
 shown. The default file is used if it can be read, and only for a server on this host or over
 https.
+The guide for operators is at /docs/ of the server's address, such as http://127.0.0.1:9620/docs/.
 A change is refused if another client has changed the configuration since millracectl read it.
 Exit status: 0 on success, 1 if the server is not healthy, not ready or refuses, or a configuration
 is not valid, 2 if the server cannot be reached or the command line is wrong.";
