@@ -173,7 +173,6 @@ def themes_and_sizes(page):
 
 
 def guide_fits_its_windows(page):
-    dashboard = page.driver.current_url
     wide = lambda: page.driver.execute_script(
         "return document.documentElement.scrollWidth - document.documentElement.clientWidth")
     seen = set()
@@ -195,7 +194,7 @@ def guide_fits_its_windows(page):
     assert len(seen) == 2, seen
     page.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
     page.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
-    page.driver.get(dashboard)
+    page.driver.get(URL)
     page.until(lambda: page.text("#state") == "ready", "the dashboard again")
 
 
