@@ -48,6 +48,8 @@ pub struct Service {
     pub nfs4: nfs4::StateOfClients,
     /// None answer, if this is none.
     pub pools: Mutex<Option<Vec<PoolStatus>>>,
+    /// Requests that each export has answered.
+    pub export_requests: AtomicU64,
     /// Used bytes and files of `/scratch`.
     pub scratch: Mutex<(Option<u64>, Option<u64>)>,
 }
@@ -69,6 +71,7 @@ impl Service {
             drain: Mutex::new(DrainPhase::Serving),
             nfs4: nfs4::StateOfClients::default(),
             pools: Mutex::default(),
+            export_requests: AtomicU64::new(99),
             scratch: Mutex::new((Some(1536), None)),
         })
     }
@@ -287,7 +290,7 @@ impl Control for Service {
             capacity_bytes: Some(1 << 30),
             used_bytes,
             files,
-            requests: 99,
+            requests: self.export_requests.load(Ordering::Relaxed),
             bytes_read: 0,
             bytes_written: 3 << 30,
             folder: None,

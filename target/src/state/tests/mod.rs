@@ -4,6 +4,7 @@ mod clients;
 mod expiry;
 mod fences;
 mod host_locks;
+mod lasting_delegations;
 mod link;
 mod locks;
 mod opens;

@@ -8,8 +8,6 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
-use std::sync::atomic::Ordering::SeqCst;
 
 use super::errors::store_error;
 use super::open_files::{Opened, attributes_of, open_handle};
@@ -71,22 +69,6 @@ impl Volume {
         let may_keep = || self.kept_files().begin(most);
         let keep = |shared: &SharedFile| shared.keep_removed(&removal.path, may_keep);
         self.files().look(&removal.handle, keep).unwrap_or(false)
-    }
-}
-
-/// The number of files without a name that a volume keeps.
-#[derive(Default)]
-pub(super) struct KeptFiles(AtomicUsize);
-
-impl KeptFiles {
-    /// Counts one more, if there are fewer than `most`.
-    fn begin(&self, most: usize) -> bool {
-        let more = |kept| (kept < most).then_some(kept + 1);
-        self.0.fetch_update(SeqCst, SeqCst, more).is_ok()
-    }
-
-    fn end(&self) {
-        self.0.fetch_sub(1, SeqCst);
     }
 }
 

@@ -39,6 +39,7 @@ pub mod helpers;
 pub mod hold;
 pub mod host_locks;
 pub mod identity;
+mod kept_files;
 mod listing;
 mod lookup;
 mod membership;

@@ -10,8 +10,8 @@ pub use super::config::{Direct, Groups, Limits, Mounts, OpenError, Sync, VolumeC
 use super::data::counters::VolumeFigures;
 use super::data::volume_data::VolumeData;
 use super::folder::Folder;
-use super::held_files::KeptFiles;
 use super::helpers::Helpers;
+use super::kept_files::KeptFiles;
 use super::membership::Membership;
 use super::namespace::changes::Changes;
 use super::namespace::unlinked::UnlinkedObjects;
