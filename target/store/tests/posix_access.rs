@@ -8,7 +8,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::Path;
 
 use common::*;
-use millrace_store::{AccessMask, Caller, FileData, Handle, Kind, Namespace, Store, StoreError};
+use millrace_store::{AccessMask, Caller, Handle, Kind, Namespace, Store, StoreError};
 use posix_common::{Backing, World};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 
