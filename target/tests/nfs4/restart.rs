@@ -86,6 +86,7 @@ fn v4_lease_31_delegations_in_a_folder_of_this_server_alone_outlive_a_killed_ser
             opening,
             Operation::Getfh(()),
         ]);
+        assert_eq!(results.status(), Status::Ok);
         let handle = results.read(|_, all| match all[4] {
             OperationResults::Getfh(Ok(handle)) => handle.0.to_vec(),
             ref other => panic!("{other:?}"),
@@ -104,7 +105,8 @@ fn v4_lease_31_delegations_in_a_folder_of_this_server_alone_outlive_a_killed_ser
 
     folders.edit("kind: posix,", "kind: posix, exclusive: true,");
     let (server, address) = folders.start();
-    let mut client = SessionClient::join_as(address, b"second", true);
+    // The same client: its record may still be there, so that the server waits for it.
+    client.reconnect(address);
     assert_eq!(client.reclaim_complete(), Status::Ok);
     assert!(open(&mut client).0);
     kill(server);
@@ -113,7 +115,7 @@ fn v4_lease_31_delegations_in_a_folder_of_this_server_alone_outlive_a_killed_ser
     let reclaimed = client.reclaim_with(&handle, DelegationType::Write);
     assert!(is_delegated(&reclaimed, 2));
     assert_eq!(client.reclaim_complete(), Status::Ok);
-    let mut other = SessionClient::join(address, b"third");
+    let mut other = SessionClient::join(address, b"second");
     assert_eq!(other.reclaim_complete(), Status::Ok);
     assert_eq!(other.open(b"data", b"file"), Err(Status::Delay));
     kill(server);
