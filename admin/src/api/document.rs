@@ -131,8 +131,8 @@ pub fn frame() -> OpenApi {
     info.description = Some(
         "The management plane of an NFS-over-RDMA target. Reading needs no token, unless \
          `admin.read_token` requires it; changes need `Authorization: Bearer TOKEN`, with a token \
-         whose role permits them, or a client certificate with such a role. Errors have a body of type `application/problem+json`, whose \
-         `type` is a name that stays the same; the guide for operators explains each. A query with \
+         whose role permits them, or a client certificate with such a role. Errors have a body of \
+         type `application/problem+json`, whose `type` is a name that stays the same; the guide for operators explains each. A query with \
          a key that an operation does not have is refused. `HEAD` is answered as `GET` is, without \
          the body; `OPTIONS` with 204 and `Allow`."
             .to_owned(),

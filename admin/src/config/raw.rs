@@ -254,14 +254,16 @@ impl TryFrom<StoreRaw> for Store {
                 Some(_) => Err(
                     "a store of kind memory has the one key `size`; `root`, `direct`, `sync`, \
                      `groups`, `identity`, `mounts`, `exclusive` and `limits` are keys of kind \
-                     posix, and `conf`, `user`, `keyring`, `file_system` and `read_only` of kind ceph",
+                     posix, and `conf`, `user`, `keyring`, `file_system` and `read_only` of kind \
+                     ceph",
                 ),
                 None => Err("a store of kind memory needs the key `size`, such as 1GiB"),
             },
             StoreKind::Posix if raw.size.is_some() || of_clusters => Err(
                 "a store of kind posix has the keys `root`, `direct`, `sync`, `groups`, \
-                 `identity`, `mounts`, `exclusive` and `limits`; `size` is a key of kind memory, and `conf`, \
-                 `user`, `keyring`, `file_system`, `read_only` and `limits.cache` of kind ceph",
+                 `identity`, `mounts`, `exclusive` and `limits`; `size` is a key of kind memory, \
+                 and `conf`, `user`, `keyring`, `file_system`, `read_only` and `limits.cache` of \
+                 kind ceph",
             ),
             StoreKind::Posix => raw.posix().map(Self::Posix),
             StoreKind::Ceph if raw.size.is_some() || of_folders => Err(

@@ -192,8 +192,11 @@ impl StateHome {
     ) -> bool {
         let is_wanted = match request.wish {
             DelegationWish::Nothing | DelegationWish::Cancel => false,
+            // With an earlier open of its owner it may get more access than it asks for.
             DelegationWish::Unspecified => {
-                access.includes(ShareMode::BOTH) || self.delegation_history.was_opened(key)
+                access.includes(ShareMode::BOTH)
+                    || self.delegation_history.was_opened(key)
+                    || self.files.find(key).is_some()
             }
             _ => true,
         };

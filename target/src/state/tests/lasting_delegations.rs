@@ -152,6 +152,35 @@ fn v4_lease_31_delegations_are_reclaimed_and_nobody_uses_the_file_before() {
 }
 
 #[test]
+fn v4_lease_31_a_delegation_that_comes_with_a_joined_open_is_recorded() {
+    let mut disk = RecordDisk::default();
+    let mut bed = disk.start();
+    let client = bed.confirmed(b"a");
+    disk.complete(&mut bed, &client).unwrap();
+    make_callable(&mut bed, &client);
+    disk.open(&mut bed, &client, false, (READ, NONE)).unwrap();
+    assert!(!disk.clients[&b"a"[..]].denies);
+    let unspecified = DelegationRequest {
+        wish: DelegationWish::Unspecified,
+        ..WANTED
+    };
+    let (id, key, write) = (client.id, file(1), ShareMode::WRITE);
+    let granted = disk.settle(&mut bed, |bed| {
+        let (home, now) = (&mut bed.home, bed.now);
+        let terms = OpenTerms {
+            reclaims: false,
+            is_lasting: true,
+            is_delegable: home.may_record_delegation(id, &key, write, &unspecified, now),
+        };
+        let opened = home.open_under(terms, id, b"o", key, (write, NONE), now)?;
+        Ok(home.delegate(id, key, opened.access, &unspecified, now))
+    });
+    let is_granted = matches!(granted, Ok(DelegationOutcome::Granted { writes: true, .. }));
+    assert!(is_granted, "{granted:?}");
+    assert!(disk.clients[&b"a"[..]].denies);
+}
+
+#[test]
 fn v4_lease_31_a_delegation_is_recalled_at_once_where_there_are_to_be_none_any_more() {
     let mut disk = RecordDisk::default();
     let mut bed = disk.start();
