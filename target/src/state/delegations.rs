@@ -389,6 +389,7 @@ impl StateHome {
         }
         self.delegated.insert(serial, state);
         self.delegation_guards.count(&key, true);
+        self.publish_delegation(state);
         state
     }
 
@@ -449,8 +450,26 @@ impl StateHome {
         if kind != IoKind::Read {
             self.prolong_recall(state, now);
         }
+        self.publish_delegation(state);
         // The caller may be another user than the one of the open.
         Ok(IoGrant::Permissions)
+    }
+
+    /// Publishes what a delegation allows, unless it is recalled: then each WRITE prolongs the
+    /// recall, and has to come here.
+    fn publish_delegation(&self, state: u32) {
+        let record = self.states.get(state);
+        let known = record.and_then(|record| {
+            let delegation = record.delegation().filter(|one| one.recall.is_none())?;
+            Some((self.files.get(record.file)?, delegation))
+        });
+        if let Some((file, delegation)) = known {
+            let access = match delegation.writes {
+                true => ShareMode::BOTH,
+                false => ShareMode::READ,
+            };
+            self.states.publish(state, &file.key, access);
+        }
     }
 
     fn find_delegation(

@@ -9,7 +9,7 @@ const BOTH: ShareMode = ShareMode::BOTH;
 const NONE: ShareMode = ShareMode::NONE;
 
 /// Gives a client's session a connection for callbacks.
-fn make_callable(bed: &mut TestBed, client: &TestClient) {
+pub(super) fn make_callable(bed: &mut TestBed, client: &TestClient) {
     let path = CallbackPath {
         reactor: 0,
         connection: 1,
@@ -34,7 +34,7 @@ fn make_callable(bed: &mut TestBed, client: &TestClient) {
 }
 
 /// A wish for a delegation of a file that outlives the process.
-const WANTED: DelegationRequest = DelegationRequest {
+pub(super) const WANTED: DelegationRequest = DelegationRequest {
     wish: DelegationWish::Any,
     is_sole_server: true,
     is_lasting: true,

@@ -1,5 +1,6 @@
 //! What stateids allow without asking the home.
 
+use super::lasting_delegations::{WANTED, make_callable};
 use super::*;
 
 impl TestBed {
@@ -100,4 +101,60 @@ fn v4_perf_01_locks_allow_what_their_open_allows_once_the_home_was_asked() {
         Err(StateError::OpenMode)
     );
     assert_eq!(bed.allowed(&client, file(1), lock), [true, false]);
+}
+
+impl TestBed {
+    /// Opens a file, and returns the stateid of the delegation that comes with it.
+    fn delegated(&mut self, client: &TestClient, access: ShareMode) -> Stateid {
+        self.open(client, b"one", file(1), access, ShareMode::NONE)
+            .unwrap();
+        let request = DelegationRequest {
+            is_lasting: false,
+            ..WANTED
+        };
+        let outcome = self
+            .home
+            .delegate(client.id, file(1), access, &request, self.now);
+        match outcome {
+            DelegationOutcome::Granted { stateid, .. } => stateid,
+            refused => panic!("{refused:?}"),
+        }
+    }
+}
+
+#[test]
+fn v4_perf_01_a_delegation_allows_what_it_is_for() {
+    for (access, allowed) in [
+        (ShareMode::READ, [true, false]),
+        (ShareMode::BOTH, [true, true]),
+    ] {
+        let mut bed = TestBed::new();
+        let [client, other] = [b"a", b"b"].map(|owner| bed.client(owner));
+        make_callable(&mut bed, &client);
+        let stateid = bed.delegated(&client, access);
+        assert_eq!(bed.allowed(&client, file(1), stateid), allowed);
+        assert_eq!(bed.allowed(&client, file(2), stateid), [false, false]);
+        assert_eq!(bed.allowed(&other, file(1), stateid), [false, false]);
+        // So it is when the home was asked.
+        let [read, write] = [IoKind::Read, IoKind::Write]
+            .map(|kind| bed.io(&client, file(1), stateid, kind).is_ok());
+        assert_eq!([read, write], allowed);
+        assert_eq!(bed.allowed(&client, file(1), stateid), allowed);
+        let returned = bed.home.return_delegation(client.id, &file(1), &stateid);
+        assert_eq!(returned, Ok(()));
+        assert_eq!(bed.allowed(&client, file(1), stateid), [false, false]);
+    }
+}
+
+#[test]
+fn v4_perf_01_each_write_by_a_recalled_delegation_asks_the_home() {
+    let mut bed = TestBed::new();
+    let client = bed.client(b"a");
+    make_callable(&mut bed, &client);
+    let stateid = bed.delegated(&client, ShareMode::BOTH);
+    let used = bed.home.check_use(None, &file(1), FileUse::Change, bed.now);
+    assert_eq!(used, Err(StateError::Delay));
+    assert_eq!(bed.allowed(&client, file(1), stateid), [false, false]);
+    assert!(bed.io(&client, file(1), stateid, IoKind::Write).is_ok());
+    assert_eq!(bed.allowed(&client, file(1), stateid), [false, false]);
 }
