@@ -379,6 +379,52 @@ mod tests {
         assert_eq!(ReadRequest::decode(&request.encode()), request);
     }
 
+    /// The fast path takes what is in its usual form, and takes it as [`Segment::decode`] does.
+    #[test]
+    fn short_forms_are_read_as_all_others() {
+        let mut head = [0; LENGTH_BYTES + UNTAGGED_BYTES];
+        let sequence = 0x0a0b_0c0d;
+        for octets in 0..=u16::MAX {
+            for (queue, offset) in [(QUEUE_SEND, 0), (QUEUE_READ, 0), (QUEUE_SEND, 8)] {
+                head[2..4].copy_from_slice(&octets.to_be_bytes());
+                for (at, word) in [(4, 0x0102_0304), (8, queue), (12, sequence), (16, offset)] {
+                    head[at..at + 4].copy_from_slice(&u32::to_be_bytes(word));
+                }
+                let decoded = Segment::decode(&head[LENGTH_BYTES..]).ok();
+                let usual = decoded.filter(|segment| {
+                    let mut bytes = [0; UNTAGGED_BYTES];
+                    segment.encode(&mut bytes);
+                    bytes[..2] == head[2..4]
+                });
+                let send = usual.and_then(|segment| match (segment.opcode, segment.model) {
+                    (Opcode::Send, Model::Untagged(untagged)) => {
+                        Some((segment.last, untagged, None))
+                    }
+                    (Opcode::SendInvalidate, Model::Untagged(untagged)) => {
+                        Some((segment.last, untagged, Some(untagged.invalidate)))
+                    }
+                    _ => None,
+                });
+                let send = send.and_then(|(last, untagged, invalidate)| {
+                    (last && untagged.offset == 0).then_some((untagged.sequence, invalidate))
+                });
+                assert_eq!(
+                    Segment::only_send(&head),
+                    send,
+                    "{octets:04x} {queue} {offset}"
+                );
+                let data = usual.and_then(|segment| match (segment.opcode, segment.model) {
+                    (Opcode::Write | Opcode::ReadResponse, Model::Tagged(tagged)) => {
+                        Some((segment.opcode, tagged, segment.last))
+                    }
+                    _ => None,
+                });
+                let short = head.first_chunk().expect("a longer head");
+                assert_eq!(Segment::only_tagged(short), data, "{octets:04x}");
+            }
+        }
+    }
+
     #[test]
     fn every_ulpdu_pads_to_four() {
         for ulpdu in 0..64 {

@@ -209,3 +209,26 @@ impl TerminateHeader {
         &self.bytes[..self.length]
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_go_back_for_faults_of_the_segment_only() {
+        let read_request = [[0, 46, 0x41, 0x41].as_slice(), &[7; 44]].concat();
+        for (fault, returned) in [
+            (Fault::Catastrophic, 0),
+            (Fault::ReadDepth, 0),
+            (
+                Fault::ReadKey,
+                LENGTH_BYTES + UNTAGGED_BYTES + READ_REQUEST_BYTES,
+            ),
+            (Fault::NoBuffer, LENGTH_BYTES + UNTAGGED_BYTES),
+        ] {
+            let header = TerminateHeader::new(fault, &read_request);
+            let returned = &read_request[..returned];
+            assert_eq!(&header.as_bytes()[CONTROL_BYTES..], returned, "{fault:?}");
+        }
+    }
+}

@@ -4,5 +4,6 @@ mod any_bytes;
 mod framing;
 mod hostile;
 mod joined;
+mod progress;
 mod start;
 mod support;
