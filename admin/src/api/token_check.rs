@@ -131,15 +131,18 @@ impl TokenCheck {
                         let peer = claim.peer?;
                         Some((peer.name(), roles.user(peer.uid, peer.gid)?))
                     };
-                    // A token that is sent decides alone: with a wrong one a request has no
-                    // role, and the attempt counts, whatever the certificate is.
                     let certificate = || {
-                        let unsaid = claim.token.is_none();
-                        let certificate = claim.certificate.as_ref().filter(|_| unsaid)?;
+                        let certificate = claim.certificate.as_ref()?;
                         let (name, role) = roles.certificate(&certificate.entries)?;
                         Some((name.to_owned(), role))
                     };
-                    if let Some((name, role)) = token.or_else(user).or_else(certificate) {
+                    // A token that is sent decides alone: with a wrong one a request has no
+                    // role, and the attempt counts, whatever the user and the certificate are.
+                    let found = match &claim.token {
+                        Some(_) => token,
+                        None => user().or_else(certificate),
+                    };
+                    if let Some((name, role)) = found {
                         let name = Some(name);
                         return Ok(Some(RoleHolder { name, role }));
                     }
@@ -253,6 +256,7 @@ mod tests {
         assert_eq!(role(4242, 77, None), Some((user, Role::Operate)));
         let by_token = Some(("ci".to_owned(), Role::Admin));
         assert_eq!(role(4242, 1, Some(token)), by_token);
+        assert_eq!(role(4242, 1, Some("another token")), None);
         assert_eq!(role(5, 5, None), None);
     }
 }
