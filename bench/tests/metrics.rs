@@ -237,6 +237,25 @@ fn what_was_done_is_counted() {
         count("millrace_export_requests_total", &[("export", "/idle")]),
         0.0
     );
+    // Each call on an export is timed once, by what it did there.
+    let timed_on = |export, call| {
+        let with = [("export", export), ("call", call)];
+        count("millrace_export_duration_seconds_count", &with)
+    };
+    for call in ["read", "write"] {
+        let sizes = ["le_4k", "le_64k", "le_1m"];
+        let timed = sizes.map(|size| {
+            let with = [("procedure", call), ("size", size)];
+            count("millrace_rpc_duration_seconds_count", &with)
+        });
+        assert_eq!(timed_on("/scratch", call), timed.iter().sum::<f64>());
+    }
+    let calls = ["read", "write", "other"];
+    let timed: f64 = calls.map(|call| timed_on("/scratch", call)).iter().sum();
+    assert_eq!(timed, count("millrace_export_requests_total", &busy));
+    let took = [("export", "/scratch"), ("call", "other")];
+    assert!(count("millrace_export_duration_seconds_sum", &took) > 0.0);
+    assert!(calls.iter().all(|call| timed_on("/idle", call) == 0.0));
     assert_eq!(count("millrace_export_files", &busy), 3.0);
     assert_eq!(
         count("millrace_export_capacity_bytes", &busy),

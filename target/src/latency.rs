@@ -41,10 +41,24 @@ impl<T: Clone + PartialEq> LatencyBatch<T> {
     /// Notes an answered call. If there are too many, `observe` gets them all.
     #[inline]
     pub fn note(&self, whose: &T, arrived: Instant, observe: impl Fn(&T, Duration, u64)) {
+        self.note_if_new(|other| other == whose, || whose.clone(), arrived, observe);
+    }
+}
+
+impl<T> LatencyBatch<T> {
+    /// The same if it costs something to make a `T`: `is_same` compares one, `whose` makes one.
+    #[inline]
+    pub fn note_if_new(
+        &self,
+        is_same: impl Fn(&T) -> bool,
+        whose: impl FnOnce() -> T,
+        arrived: Instant,
+        observe: impl Fn(&T, Duration, u64),
+    ) {
         let mut calls = self.calls.borrow_mut();
         if let Some(last) = calls.last_mut()
-            && last.whose == *whose
             && last.arrived == arrived
+            && is_same(&last.whose)
         {
             last.count += 1;
             return;
@@ -53,7 +67,7 @@ impl<T: Clone + PartialEq> LatencyBatch<T> {
             time(&mut calls, Instant::now(), observe);
         }
         calls.push(AnsweredCalls {
-            whose: whose.clone(),
+            whose: whose(),
             arrived,
             count: 1,
         });

@@ -5,17 +5,17 @@
 
 use std::borrow::Cow;
 use std::cell::OnceCell;
-use std::collections::HashMap;
 use std::hash::Hasher;
 use std::net::IpAddr;
 use std::rc::Rc;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use ipnet::IpNet;
-use millrace_primitives::{CoreBlock, Counter};
-use millrace_store::{Caller, CallerGroups, Store, Time};
+use millrace_primitives::CoreBlock;
+use millrace_store::{Caller, CallerGroups, Time};
 use siphasher::sip::SipHasher24;
 
+use super::export_counters::ExportCounters;
 use super::security::SecurityList;
 
 /// Longest path of an export, and of a MOUNT request (RFC 1813 section 5.1.2).
@@ -124,90 +124,6 @@ pub struct Export<S> {
     pub store: S,
     /// What calls have done with it, where they are counted.
     pub counters: OnceCell<Arc<CoreBlock<ExportCounters>>>,
-}
-
-/// What calls have done with one export on one reactor, which alone writes.
-#[derive(Debug, Default)]
-pub struct ExportCounters {
-    /// NFS calls on its objects.
-    pub requests: Counter,
-    /// Of these, with a status other than success.
-    pub errors: Counter,
-    /// Bytes of file data read.
-    pub bytes_read: Counter,
-    /// Bytes of file data written.
-    pub bytes_written: Counter,
-}
-
-impl ExportCounters {
-    /// Counts a call.
-    pub(crate) fn record(&self, success: bool, read: u32, written: u32) {
-        self.requests.increment();
-        if !success {
-            self.errors.increment();
-        }
-        self.bytes_read.add(u64::from(read));
-        self.bytes_written.add(u64::from(written));
-    }
-}
-
-/// What calls have done with one export on all reactors.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ExportTotals {
-    /// NFS calls on its objects.
-    pub requests: u64,
-    /// Of these, with a status other than success.
-    pub errors: u64,
-    /// Bytes of file data read.
-    pub bytes_read: u64,
-    /// Bytes of file data written.
-    pub bytes_written: u64,
-}
-
-impl ExportTotals {
-    /// Adds the counters of one reactor.
-    pub fn add(&mut self, counters: &ExportCounters) {
-        // Errors first, so that they are never more than the calls.
-        self.errors += counters.errors.get();
-        self.requests += counters.requests.get();
-        self.bytes_read += counters.bytes_read.get();
-        self.bytes_written += counters.bytes_written.get();
-    }
-}
-
-/// Most exports of which the counts are kept after they are no longer served.
-const GONE_MAX: usize = 1024;
-
-/// What calls have done with each export on one reactor. Counts outlive changes of the table, so
-/// that they only grow. Clones share them; other threads read.
-#[derive(Clone, Debug, Default)]
-pub struct ExportsCounters {
-    inner: Arc<Mutex<HashMap<ExportId, Arc<CoreBlock<ExportCounters>>>>>,
-}
-
-impl ExportsCounters {
-    /// The counts of an export; all zero if it was never served here.
-    #[must_use]
-    pub fn get(&self, export: ExportId) -> Arc<CoreBlock<ExportCounters>> {
-        self.lock().get(&export).map(Arc::clone).unwrap_or_default()
-    }
-
-    /// Lets the exports of a table be counted from here on.
-    pub(crate) fn count<S: Store>(&self, exports: &Exports<S>) {
-        let mut known = self.lock();
-        if known.len() > GONE_MAX {
-            known.retain(|id, _| exports.by_id(*id).is_some());
-        }
-        for export in exports.iter() {
-            let counters = known.entry(export.id).or_default();
-            export.counters.get_or_init(|| Arc::clone(counters));
-        }
-    }
-
-    /// Held for a few lines when the table changes, and by scrapes.
-    fn lock(&self) -> MutexGuard<'_, HashMap<ExportId, Arc<CoreBlock<ExportCounters>>>> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 /// Why a table of exports cannot be.

@@ -4,6 +4,7 @@
 //! It is decided once for each handle of a call (`Access::object`); only a call that waited for a
 //! long time looks again before it changes anything (`Access::check_writable_again`).
 
+pub mod export_counters;
 pub mod exports;
 pub mod handle;
 mod security;
@@ -11,12 +12,16 @@ mod security;
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::net::IpAddr;
+use std::time::Instant;
 
 use millrace_store::{Caller, Handle, Store};
 
-use exports::{Export, ExportId, Exports, ExportsCounters};
+use export_counters::{AnsweredExportCalls, ExportsCounters};
+use exports::{Export, ExportId, Exports};
 use handle::{HandleError, HandleKey};
 pub use security::{CallIdentity, Security, SecurityList};
+
+use crate::latency::TurnEnd;
 
 /// The exports of one reactor, as its programs share them.
 #[derive(Debug)]
@@ -24,6 +29,7 @@ pub struct ServedExports<S> {
     table: RefCell<Exports<S>>,
     pub(crate) key: HandleKey,
     counters: ExportsCounters,
+    answered: AnsweredExportCalls,
 }
 
 impl<S: Store> ServedExports<S> {
@@ -36,6 +42,7 @@ impl<S: Store> ServedExports<S> {
             table: RefCell::new(table),
             key,
             counters,
+            answered: AnsweredExportCalls::default(),
         }
     }
 
@@ -55,6 +62,22 @@ impl<S: Store> ServedExports<S> {
     #[must_use]
     pub fn counters(&self) -> &ExportsCounters {
         &self.counters
+    }
+
+    /// Counts a call on an export that moved so many bytes of file data: read, written.
+    pub(crate) fn count(
+        &self,
+        export: &Export<S>,
+        success: bool,
+        moved: (u32, u32),
+        arrived: Instant,
+    ) {
+        self.answered.count(export, success, moved, arrived);
+    }
+
+    /// Times the calls of the turn that ends.
+    pub(crate) fn turned(&self, end: &TurnEnd) {
+        self.answered.settle(end);
     }
 
     /// Whether any export admits a client at this address.

@@ -4,6 +4,7 @@ use std::cell::{Cell, OnceCell};
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Instant;
 
 use millrace_store::Store;
 use millrace_wire::nfs3::{Failure, Procedure};
@@ -18,6 +19,7 @@ use super::{
 use crate::access::{Access, ServedExports};
 use crate::call::{Answer, Bulk, NoBulk, Reply};
 use crate::exports::{Export, Exports};
+use crate::latency::TurnEnd;
 use crate::rpc::CallSubject;
 use crate::rpc::program::{Program, ProgramAnswer, ProgramCall, ProgramInfo, Unserved};
 use crate::state::DelegationGate;
@@ -161,11 +163,17 @@ impl<S: Store> Nfs3<S> {
     }
 
     /// Counts a call for its export.
-    fn ended(&self, context: &Context<'_, S>, done: &mut ProgramAnswer, reply: &Reply) {
+    fn ended(
+        &self,
+        context: &Context<'_, S>,
+        done: &mut ProgramAnswer,
+        reply: &Reply,
+        arrived: Instant,
+    ) {
         done.turned_away = context.turned_away.get();
-        if let Some(counters) = context.export.and_then(|export| export.counters.get()) {
-            let moved = reply.account;
-            counters.record(done.success, moved.read, moved.written);
+        if let Some(export) = context.export {
+            let moved = (reply.account.read, reply.account.written);
+            self.exports.count(export, done.success, moved, arrived);
         }
     }
 
@@ -248,7 +256,7 @@ impl<S: Store> Program for Nfs3<S> {
             context.subject = Err(status);
         }
         let mut done = self.execute(&context, arguments, call, reply).await?;
-        self.ended(&context, &mut done, reply);
+        self.ended(&context, &mut done, reply, call.arrived);
         Ok(done)
     }
 
@@ -271,7 +279,11 @@ impl<S: Store> Program for Nfs3<S> {
         if !matches!(done.answer, Answer::Send) {
             return None;
         }
-        self.ended(&context, &mut done, reply);
+        self.ended(&context, &mut done, reply, call.arrived);
         Some(done)
+    }
+
+    fn turned(&self, end: &TurnEnd) {
+        self.exports.turned(end);
     }
 }

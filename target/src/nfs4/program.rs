@@ -20,6 +20,7 @@ use super::seam::{CallOrigin, StateSeam};
 use crate::access::{Access, ServedExports};
 use crate::call::{Answer, Bulk, Reply, Shortage};
 use crate::exports::Exports;
+use crate::latency::TurnEnd;
 use crate::rpc::program::{Program, ProgramAnswer, ProgramCall, ProgramInfo, Unserved};
 
 /// NFS version 4 over the exports of one reactor, with the state of clients behind `H`.
@@ -175,14 +176,18 @@ impl<S: Store, H: StateSeam> Program for Nfs4<S, H> {
             }
             Err(unserved) => return Err(unserved),
         };
-        if let Some(counters) = run.export.and_then(|export| export.counters.get()) {
-            let moved = reply.account;
-            counters.record(success, moved.read, moved.written);
+        if let Some(export) = run.export {
+            let moved = (reply.account.read, reply.account.written);
+            self.exports.count(export, success, moved, call.arrived);
         }
         Ok(ProgramAnswer {
             answer,
             success,
             turned_away: run.turned_away,
         })
+    }
+
+    fn turned(&self, end: &TurnEnd) {
+        self.exports.turned(end);
     }
 }

@@ -489,6 +489,7 @@ impl<P: Programs> Serve for Dispatcher<P> {
         let counters = &*self.inner.counters;
         let observe = |kind: &CallKind, took, calls| counters.observe(*kind, took, calls);
         self.inner.answered.settle(end, observe);
+        self.inner.programs.turned(end);
     }
 }
 

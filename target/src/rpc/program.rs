@@ -30,6 +30,7 @@ use super::call::{Answer, Broken, Bulk, BulkArgument, NoBulk, Reply};
 use super::connection::ConnectionRef;
 use super::encode::encode;
 use crate::access::CallIdentity;
+use crate::latency::TurnEnd;
 use crate::replay::{CallKey, InterruptedCall};
 
 /// Where the words end that stand at fixed places in a call: no data of any item can be before.
@@ -444,6 +445,9 @@ pub trait Program: 'static {
     ) -> Option<ProgramAnswer> {
         None
     }
+
+    /// A turn of the reactor ends: the replies of its calls have been handed to the fabric.
+    fn turned(&self, _end: &TurnEnd) {}
 }
 
 /// The result of looking up a program's number and version.
@@ -487,6 +491,9 @@ pub trait Programs: 'static {
         call: &mut ProgramCall<'_, NoBulk>,
         reply: &mut Reply,
     ) -> Option<ProgramAnswer>;
+
+    /// Tells all of them that a turn of the reactor ends ([`Program::turned`]).
+    fn turned(&self, end: &TurnEnd);
 }
 
 impl Programs for () {
@@ -517,6 +524,8 @@ impl Programs for () {
     ) -> Option<ProgramAnswer> {
         None
     }
+
+    fn turned(&self, _: &TurnEnd) {}
 }
 
 impl<P: Program, O: Programs> Programs for (P, O) {
@@ -569,5 +578,10 @@ impl<P: Program, O: Programs> Programs for (P, O) {
             0 => self.0.serve_at_once(call, reply),
             _ => self.1.serve_at_once(index - 1, call, reply),
         }
+    }
+
+    fn turned(&self, end: &TurnEnd) {
+        self.0.turned(end);
+        self.1.turned(end);
     }
 }

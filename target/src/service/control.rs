@@ -35,7 +35,7 @@ use super::status::ReactorReport;
 use super::worker::ReactorMessage;
 use super::{clusters, folders, hardening};
 use crate::counters::ProgramsCounters;
-use crate::exports::ExportsCounters;
+use crate::export_counters::ExportsCounters;
 use crate::flow::{ClientTable, FlowCounters};
 use crate::nfs3::Nfs3Counters;
 use crate::nfs4::Nfs4Counters;

@@ -20,7 +20,8 @@ use millrace_mempool::Class;
 use millrace_reactor::WorkSource;
 
 use super::control::{ReactorParts, ServiceControl};
-use crate::exports::{ExportId, ExportTotals};
+use crate::export_counters::{ExportCall, ExportTotals};
+use crate::exports::ExportId;
 use crate::flow::{Cause, VERSIONS};
 use folders::folder;
 use programs::{programs, replay};
@@ -135,6 +136,16 @@ impl ServiceControl {
             out.number(&catalogue::EXPORT_ERRORS, labels, done.errors);
             for (way, bytes) in [("read", done.bytes_read), ("write", done.bytes_written)] {
                 out.number(&catalogue::EXPORT_DATA, &[path, way], bytes);
+            }
+            self.export_latencies(out, path, id);
+        }
+    }
+
+    fn export_latencies(&self, out: &mut Families, path: &str, export: ExportId) {
+        for call in ExportCall::ALL {
+            for parts in &self.parts {
+                let took = parts.exports.get(export).latency(call).snapshot();
+                out.histogram(&catalogue::EXPORT_DURATION, &[path, call.name()], &took);
             }
         }
     }

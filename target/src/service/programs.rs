@@ -7,7 +7,8 @@ use millrace_reactor::Clock;
 use millrace_store::Store;
 
 use crate::access::ServedExports;
-use crate::exports::{Exports, ExportsCounters};
+use crate::export_counters::ExportsCounters;
+use crate::exports::Exports;
 use crate::handle::HandleKey;
 use crate::mount3::{Mount3, MountTable};
 use crate::nfs3::{Nfs3, Nfs3Counters};

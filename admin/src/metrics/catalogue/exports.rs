@@ -13,6 +13,10 @@ super::families! {
     EXPORT_DATA = Counter "millrace_export_data_bytes_total" in "bytes" [EXPORT, TRANSFER]
         "Bytes of file data read from or written to an export."
         for "Throughput of each export.";
+    EXPORT_DURATION = Histogram "millrace_export_duration_seconds" in "seconds"
+        [EXPORT, EXPORT_CALL]
+        "Time from the arrival of an NFS call on an export to the end of the turn that encoded its reply."
+        for "Latency of each export: calls that moved file data (`read`, `write`), and all others.";
     EXPORT_WAITING = Gauge "millrace_export_waiting" in "calls" [EXPORT]
         "Calls that wait for the export's limit."
         for "Whether `exports.limits` throttles clients of the export.";

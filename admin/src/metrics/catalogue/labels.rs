@@ -99,6 +99,8 @@ labels! {
         ["direct", "buffered", "cluster"];
     JOB_STATE = "state" "Running on a thread, or queued." ["running", "queued"];
     TRANSFER = "operation" "The direction of file data." ["read", "write"];
+    EXPORT_CALL = "call" "Calls that read file data, that wrote file data, and all others."
+        ["read", "write", "other"];
     CHANGE = "outcome"
         "Applied; no difference; a dry run; the configuration had changed in the meantime; invalid; it would take away what is in use; the service could not apply it; the file could not be written."
         ["applied", "unchanged", "tried", "stale", "invalid", "in_use", "not_applied", "not_written"];

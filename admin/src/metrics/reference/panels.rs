@@ -177,6 +177,9 @@ pub(super) static ROWS: &[(&str, &[Panel])] = &[
                 its limit."
                 r#"sum by (export) (rate(millrace_export_requests_total{instance=~"$instance"}[$__rate_interval]))"# => "{{export}}",
                 r#"sum by (export) (millrace_export_waiting{instance=~"$instance"}) > 0"# => "waiting at {{export}}"),
+            panel!(Lines "99th percentile by export" "s" "p99 of the time inside the server, of calls \
+                that read or write data and of all others."
+                r#"histogram_quantile(0.99, sum by (le, export, call) (rate(millrace_export_duration_seconds_bucket{instance=~"$instance"}[$__rate_interval])))"# => "{{export}} {{call}}"),
             panel!(Lines "Exports by fill" "percentunit" "Share of each export's capacity that is used."
                 r#"millrace_export_used_bytes{instance=~"$instance"} / millrace_export_capacity_bytes{instance=~"$instance"}"# => "{{instance}} {{export}}"),
         ],
