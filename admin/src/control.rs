@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::config::{Config, ConfigProblem};
+use crate::figures::ServiceTotals;
 use crate::status::{
     Ban, CaptureBounds, ClientStatus, ConnectionStatus, DrainOrder, DrainStatus, ExportStatus,
     GraceStatus, GssContexts, Health, ListPage, ListenerStatus, Nfs4Client, Nfs4Clients, Nfs4State,
@@ -108,6 +109,9 @@ pub trait Control: Send + Sync + 'static {
 
     /// Requests by procedure, over all reactors since the start. Must not wait for a reactor.
     fn operations(&self) -> Vec<OperationStatus>;
+
+    /// What the service has done since its start. Must not wait for a reactor, nor for long.
+    fn totals(&self) -> ServiceTotals;
 
     /// Refuses new connections and calls, finishes those in progress, and closes connections when
     /// idle, or all of them at the deadline. A call during a drain sets a new deadline. The service

@@ -22,6 +22,7 @@ pub mod config;
 pub mod control;
 mod dashboard;
 mod events;
+pub mod figures;
 mod guide;
 pub mod metrics;
 mod regular;

@@ -8,11 +8,13 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 mod event;
+mod figures;
 mod gss;
 mod nfs4;
 mod problem;
 
 pub use event::{Occurrence, ServiceEvent};
+pub use figures::{Figures, FiguresPoint, ReactorShare};
 pub use gss::{GssContext, GssContexts, GssFlushed};
 pub use nfs4::{
     AwaitedClient, GraceStatus, ListPage, LockRange, Nfs4Access, Nfs4Callbacks, Nfs4Client,

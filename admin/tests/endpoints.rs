@@ -285,6 +285,23 @@ fn nothing_changes_without_the_token() {
 }
 
 #[test]
+fn figures_are_shown_from_a_time_on() {
+    let api = api();
+    let figures: Figures = api.ask(Method::Get, "/api/v1/figures").value().unwrap();
+    // Nothing has been noted for an interval yet.
+    assert_eq!(
+        (figures.interval_seconds, figures.points),
+        (5.0, Vec::new())
+    );
+    let path = "/api/v1/figures?after=1700000000000";
+    assert_eq!(api.ask(Method::Get, path).status, 200);
+    for query in ["after=now", "after=-1", "after=1&before=2"] {
+        let path = format!("/api/v1/figures?{query}");
+        problem(&api.ask(Method::Get, &path), 400);
+    }
+}
+
+#[test]
 fn limits_of_a_client_are_an_entry_of_the_configuration() {
     let api = api();
     let path = "/api/v1/clients/::ffff:10.1.2.3/limits";

@@ -256,6 +256,20 @@ fn what_was_done_is_counted() {
     let took = [("export", "/scratch"), ("call", "other")];
     assert!(count("millrace_export_duration_seconds_sum", &took) > 0.0);
     assert!(calls.iter().all(|call| timed_on("/idle", call) == 0.0));
+    // The same sums, for the history of figures.
+    let totals = Control::totals(&*service.control());
+    let moved = totals.bytes_read + totals.bytes_written;
+    assert_eq!(moved, 2 * 1_061_000);
+    let requests = count("millrace_rpc_requests_total", &[]);
+    assert_eq!(totals.requests as f64, requests);
+    assert_eq!(totals.errors, 1);
+    let latencies = [&totals.read, &totals.write, &totals.other];
+    for (call, latency) in calls.iter().zip(latencies) {
+        assert_eq!(latency.count() as f64, timed_on("/scratch", call));
+    }
+    let named: Vec<_> = totals.reactors.iter().map(|one| &one.name[..]).collect();
+    assert_eq!(named, ["reactor-0"]);
+    assert!(totals.reactors[0].busy > Duration::ZERO);
     assert_eq!(count("millrace_export_files", &busy), 3.0);
     assert_eq!(
         count("millrace_export_capacity_bytes", &busy),

@@ -11,6 +11,7 @@ use super::tls::Certificates;
 use super::token_check::TokenCheck;
 use crate::change::ConfigStore;
 use crate::control::Control;
+use crate::figures::FigureHistory;
 use crate::metrics::Metrics;
 
 /// The most captures at once.
@@ -29,6 +30,7 @@ pub struct AdminState {
     /// Permits for captures.
     pub(super) captures: Arc<Semaphore>,
     pub(super) event_streams: Arc<EventStreams>,
+    pub(super) figures: Arc<FigureHistory>,
     pub(super) concurrency: Arc<ConcurrencyLimits>,
     pub(super) certificates: Option<Arc<Certificates>>,
 }
@@ -49,6 +51,7 @@ impl AdminState {
             turn: Arc::new(Semaphore::new(1)),
             captures: Arc::new(Semaphore::new(CAPTURES)),
             event_streams: Arc::default(),
+            figures: Arc::default(),
             concurrency: Arc::new(ConcurrencyLimits::new(ApiLimits::default().questions)),
             certificates: None,
         }

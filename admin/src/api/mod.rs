@@ -37,6 +37,7 @@ mod drain;
 mod editing;
 mod ending;
 mod events;
+mod figures;
 mod gate;
 mod gss;
 mod health;

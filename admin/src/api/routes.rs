@@ -15,8 +15,8 @@ use super::problem::problem;
 use super::query::{self, QueryKeys};
 use super::upload::received;
 use super::{
-    bans, capture, client_limits, clients, config, connections, document, drain, events, gss,
-    health, listeners, log, nfs4, status,
+    bans, capture, client_limits, clients, config, connections, document, drain, events, figures,
+    gss, health, listeners, log, nfs4, status,
 };
 use crate::config::ReadToken;
 use crate::dashboard;
@@ -53,6 +53,7 @@ pub fn table() -> OpenApiRouter<AdminState> {
         .routes(routes!(status::pools))
         .routes(routes!(status::exports))
         .routes(routes!(status::operations))
+        .routes(routes!(figures::list))
         .routes(routes!(events::follow))
         .routes(routes!(listeners::list, listeners::add))
         .routes(routes!(listeners::show, listeners::remove))

@@ -14,6 +14,7 @@ use tokio::{runtime, select, time};
 use super::concurrency::ConcurrencyLimits;
 use super::connection::{self, Shared};
 use super::context::AdminState;
+use super::figures;
 use super::gate::Gate;
 use super::limits::ApiLimits;
 use super::places::ConnectionPlaces;
@@ -173,7 +174,13 @@ fn listen(
             });
             runtime.block_on(async {
                 let local = accept_local(socket, &shared, &counted, stopped.clone());
-                tokio::join!(accept(&listener, &shared, &counted, stopped), local);
+                let accepting = async {
+                    tokio::join!(accept(&listener, &shared, &counted, stopped), local);
+                };
+                tokio::select! {
+                    () = accepting => {}
+                    () = figures::note_intervals(&shared.answers) => {}
+                }
             });
             // A question still waiting for the service is abandoned.
             runtime.shutdown_background();

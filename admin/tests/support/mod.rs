@@ -16,6 +16,7 @@ use millrace_admin::config::{Config, ConfigProblem};
 use millrace_admin::control::{
     Applied, ApplyError, CaptureStream, Control, ControlError, Nfs4Control,
 };
+use millrace_admin::figures::ServiceTotals;
 use millrace_admin::metrics::Metrics;
 use millrace_admin::status::*;
 
@@ -324,6 +325,10 @@ impl Control for Service {
                 accepted: 4,
             })
             .collect())
+    }
+
+    fn totals(&self) -> ServiceTotals {
+        ServiceTotals::default()
     }
 
     fn operations(&self) -> Vec<OperationStatus> {

@@ -84,6 +84,16 @@ impl HistogramSnapshot {
         self.sum_nanoseconds = self.sum_nanoseconds.wrapping_add(other.sum_nanoseconds);
     }
 
+    /// What was counted since an earlier snapshot of the same histograms; nothing where less is
+    /// counted now, as one of them is gone.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        Self {
+            buckets: array::from_fn(|at| self.buckets[at].saturating_sub(earlier.buckets[at])),
+            sum_nanoseconds: self.sum_nanoseconds.saturating_sub(earlier.sum_nanoseconds),
+        }
+    }
+
     /// How many durations were counted.
     pub fn count(&self) -> u64 {
         self.buckets.iter().sum()
@@ -178,6 +188,19 @@ mod tests {
         assert_eq!(bucket_of(0), 0);
         assert_eq!(bucket_of(u64::MAX), BUCKETS - 1);
         assert_eq!(upper_bound(BUCKETS - 2), 1 << LAST_BITS);
+    }
+
+    #[test]
+    fn a_snapshot_since_another_has_what_was_counted_between() {
+        let histogram = Histogram::default();
+        histogram.observe_equal(1_000_000, 3);
+        let earlier = histogram.snapshot();
+        histogram.observe_equal(1_000, 2);
+        let since = histogram.snapshot().since(&earlier);
+        assert_eq!((since.count(), since.sum_seconds()), (2, 2e-6));
+        assert!(since.quantile(1.0).unwrap() < Duration::from_micros(2));
+        // One of the histograms that were summed is gone.
+        assert_eq!(earlier.since(&histogram.snapshot()).count(), 0);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use millrace_primitives::{CoreBlock, Counter, Histogram};
+use millrace_primitives::{CoreBlock, Counter, Histogram, HistogramSnapshot};
 use millrace_store::Store;
 
 use super::exports::{Export, ExportId, Exports};
@@ -116,6 +116,16 @@ impl ExportsCounters {
     #[must_use]
     pub fn get(&self, export: ExportId) -> Arc<CoreBlock<ExportCounters>> {
         self.lock().get(&export).map(Arc::clone).unwrap_or_default()
+    }
+
+    /// The latency of such calls on all exports.
+    #[must_use]
+    pub fn latency(&self, call: ExportCall) -> HistogramSnapshot {
+        let mut sum = HistogramSnapshot::default();
+        for counters in self.lock().values() {
+            sum.merge(&counters.latency(call).snapshot());
+        }
+        sum
     }
 
     /// Lets the exports of a table be counted from here on.

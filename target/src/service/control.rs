@@ -10,6 +10,7 @@ use millrace_admin::config::{Config, ConfigProblem, KeyPath, live_part};
 use millrace_admin::control::{
     Applied, ApplyError, CaptureStream, Control, ControlError, GssControl, Nfs4Control,
 };
+use millrace_admin::figures::ServiceTotals;
 use millrace_admin::status::{
     Ban, CaptureBounds, ClientStatus, ConnectionStatus, DrainOrder, DrainStatus, ExportStatus,
     Health, ListenerStatus, OperationStatus, PoolStatus, ReactorStatus, Readiness, StalledReactor,
@@ -325,6 +326,10 @@ impl Control for ServiceControl {
 
     fn operations(&self) -> Vec<OperationStatus> {
         self.operations_now()
+    }
+
+    fn totals(&self) -> ServiceTotals {
+        self.totals_now()
     }
 
     fn drain(&self, order: DrainOrder) -> Result<DrainStatus, ControlError> {

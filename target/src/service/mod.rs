@@ -31,6 +31,7 @@ mod spaces;
 mod startup;
 mod state_reports;
 mod status;
+mod totals;
 mod worker;
 
 use std::net::SocketAddr;

@@ -12,6 +12,7 @@ use crate::client::{Answer, Client, ClientError};
 use crate::config::ConfigProblem;
 use crate::config::{Config, parse};
 use crate::control::{Applied, ApplyError, CaptureStream, Control, ControlError, Nfs4Control};
+use crate::figures::ServiceTotals;
 use crate::metrics::Metrics;
 use crate::status::*;
 
@@ -102,6 +103,10 @@ impl Control for Service {
 
     fn listeners(&self) -> Result<Vec<ListenerStatus>, ControlError> {
         Ok(Vec::new())
+    }
+
+    fn totals(&self) -> ServiceTotals {
+        ServiceTotals::default()
     }
 
     fn operations(&self) -> Vec<OperationStatus> {

@@ -1,0 +1,60 @@
+//! `/api/v1/figures`: the last hour.
+
+use std::sync::Arc;
+use std::time::{Instant, SystemTime};
+
+use axum::Json;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query, State};
+use axum::response::Response;
+use serde::Deserialize;
+use tokio::time::{self, MissedTickBehavior};
+
+use super::context::AdminState;
+use super::problem::typed_problem;
+use super::starting::Answers;
+use crate::figures::INTERVAL;
+use crate::status::{Figures, ProblemType};
+
+/// Which points are asked for.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FiguresQuery {
+    #[serde(default)]
+    after: u64,
+}
+
+/// Shows the figures of the last hour by intervals of five seconds.
+///
+/// Rates, latencies and the load of reactors, from the start of the service on.
+#[utoipa::path(
+    get, path = "/api/v1/figures", tag = "status", operation_id = "list_figures",
+    params(("after" = Option<u64>, Query, minimum = 0, maximum = 9007199254740991u64, description = "Only intervals that end after this time: `unix_milliseconds` of the last one known.")),
+    responses((status = 200, description = "The intervals.", body = Figures), (status = 400)),
+)]
+pub async fn list(
+    State(state): State<AdminState>,
+    query: Result<Query<FiguresQuery>, QueryRejection>,
+) -> Result<Json<Figures>, Response> {
+    let Query(FiguresQuery { after }) = query.map_err(|_| {
+        let detail = "the query may have after=MILLISECONDS since 1970";
+        typed_problem(ProblemType::Query, detail)
+    })?;
+    Ok(Json(Figures {
+        interval_seconds: INTERVAL.as_secs_f64(),
+        points: state.figures.after(after),
+    }))
+}
+
+/// Notes the figures of each interval, once the service has started.
+pub(super) async fn note_intervals(answers: &Answers) {
+    let mut interval = time::interval(INTERVAL);
+    interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        interval.tick().await;
+        if let (_, Some(state)) = answers.now() {
+            let totals = state.control.totals();
+            Arc::clone(&state.figures).note(Instant::now(), SystemTime::now(), totals);
+        }
+    }
+}
