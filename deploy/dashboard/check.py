@@ -86,12 +86,86 @@ def shows_figures(page):
     for tile in ["read", "write", "requests", "read-latency", "write-latency"]:
         page.until(lambda: page.text(f"#tile-{tile}")[0] in "123456789", f"a load on tile {tile}")
     page.until(lambda: page.text("#tile-clients")[0] in "123456789", "clients")
-    for table, least in [("reactors", 1), ("clients", 1), ("exports", 1), ("operations", 2)]:
+    for table, least in [
+        ("reactors", 1), ("clients", 1), ("exports", 1), ("operations", 2), ("listeners", 1),
+    ]:
         rows = page.driver.find_elements(By.CSS_SELECTOR, f"#{table} tbody tr")
         assert len(rows) >= least, f"{table}: {len(rows)} rows"
-    points = page.find("#chart-throughput polyline").get_attribute("points")
-    assert len(points.split()) >= 2, points
-    assert page.find("#chart-busy svg").get_attribute("aria-label").startswith("core ")
+    for call in ["read", "write"]:
+        page.until(lambda: "p99.9" in page.text(f"#tile-{call}-more"), "the other quantiles")
+    # The server notes an interval every five seconds.
+    page.until(lambda: len(points(page, "throughput")) >= 3, "intervals")
+    assert "reactor-" in page.find("#chart-busy svg").get_attribute("aria-label")
+    for chart in ["read", "write"]:
+        label = page.find(f"#chart-{chart} svg").get_attribute("aria-label")
+        assert all(f", {share} " in label for share in ["p50", "p99", "p99.9"]), label
+        assert "–" not in label, label
+    tops = [page.find(f"#chart-{name}").rect["y"] for name in ["throughput", "requests", "read", "write"]]
+    assert len(set(tops)) == 1, f"the panels are not in one row: {tops}"
+
+
+def points(page, chart):
+    path = page.find(f"#chart-{chart} path").get_attribute("d") or ""
+    return path.replace("L", "M").split("M")[1:]
+
+
+def a_reload_loses_no_history(page):
+    before = len(points(page, "throughput"))
+    page.driver.refresh()
+    page.refreshed(1)
+    after = len(points(page, "throughput"))
+    assert after >= before, f"{after} of {before} points after a reload"
+
+
+def charts_tell_values_of_a_time(page):
+    legend = lambda: page.text("#chart-throughput .legend")
+    assert legend().startswith("now"), legend()
+    svg = page.find("#chart-throughput svg")
+    wide = svg.rect["width"]
+    mouse = webdriver.ActionChains(page.driver)
+    mouse.move_to_element_with_offset(svg, int(wide / 2) - 3, 0).perform()
+    page.until(lambda: not legend().startswith("now"), "the time under the pointer")
+    assert "/s" in legend() and ":" in legend().split()[0], legend()
+    page.shoot("pointer")
+    mouse.move_to_element(page.find("h1")).perform()
+    page.until(lambda: legend().startswith("now"), "the latest values again")
+    page.driver.execute_script("arguments[0].focus()", svg)
+    page.press(Keys.ARROW_LEFT)
+    first = legend()
+    page.press(Keys.ARROW_LEFT)
+    assert first != legend() and not first.startswith("now"), (first, legend())
+    assert page.find("#chart-throughput .said").get_attribute("textContent") == svg.get_attribute("aria-label")
+    page.press(Keys.ESCAPE)
+    assert legend().startswith("now"), legend()
+    scale = [mark.text for mark in page.driver.find_elements(By.CSS_SELECTOR, "#chart-throughput .scale span")]
+    assert scale[0].endswith("/s") and scale[2].startswith("0 "), scale
+    times = [mark.text for mark in page.driver.find_elements(By.CSS_SELECTOR, "#chart-throughput .times span")]
+    assert len(set(times)) == 3 and all(time.count(":") == 2 for time in times), times
+    for span in ["300", "3600", "900"]:
+        page.find(f"#span option[value='{span}']").click()
+
+
+def exports_and_clients_have_pages(page):
+    for kind, table, heading in [("export", "exports", "Export /"), ("client", "clients", "Client ")]:
+        page.find(f"#{table} tbody tr a").click()
+        page.until(lambda: page.text("#h-detail").startswith(heading), f"the page of the {kind}")
+        page.refreshed(3)
+        drawn = lambda: page.find("#detail-throughput path").get_attribute("d")
+        page.until(lambda: "L" in drawn(), "a line")
+        assert "requests" in page.text("#detail-facts").lower()
+        shown = page.find("#detail-of-client").is_displayed()
+        assert shown == (kind == "client"), kind
+        # The load connects anew from time to time.
+        first = lambda: page.text("#detail-connections tbody td")
+        page.until(lambda: not shown or first().isdigit(), "connections")
+        assert page.find("#detail-latency").is_displayed() == (kind == "export")
+        page.shoot(f"page-{kind}")
+    # The address of the page alone leads there.
+    page.driver.get(f"{URL}/#export={'%2F'}nowhere")
+    page.driver.refresh()
+    page.until(lambda: page.find("#detail-gone").is_displayed(), "that there is no such export")
+    page.find("#detail a").click()
+    page.until(lambda: not page.find("#detail").is_displayed(), "the end of the page")
 
 
 def wrong_token_is_refused(page):
@@ -163,12 +237,13 @@ def themes_and_sizes(page):
         page.refreshed(1)
         page.shoot(theme)
     assert len(seen) == 2, seen
-    page.driver.set_window_size(500, 1000)
+    page.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {
+        "width": 400, "height": 1000, "deviceScaleFactor": 1, "mobile": False})
     width = page.driver.execute_script(
         "return document.documentElement.scrollWidth - document.documentElement.clientWidth")
     assert width <= 0, f"the page is {width} pixels wider than a narrow window"
     page.shoot("narrow")
-    page.driver.set_window_size(1400, 1200)
+    page.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
     page.find("#theme option[value=auto]").click()
 
 
@@ -227,7 +302,8 @@ def main():
     try:
         page = Page(driver)
         for step in [
-            shows_figures, wrong_token_is_refused, keyboard_alone_unlocks,
+            shows_figures, a_reload_loses_no_history, charts_tell_values_of_a_time,
+            exports_and_clients_have_pages, wrong_token_is_refused, keyboard_alone_unlocks,
             limits_are_set_and_taken_back, focus_stays_while_figures_change, themes_and_sizes,
             drains_and_serves_again, guide_fits_its_windows, page_kept_its_policy,
         ]:

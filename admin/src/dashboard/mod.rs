@@ -20,9 +20,11 @@ const SCRIPT: &str = "text/javascript; charset=utf-8";
 /// The files of the page: name, type and content.
 const ASSETS: &[(&str, &str, &str)] = &[
     ("chart.js", SCRIPT, include_str!("page/chart.js")),
+    ("detail.js", SCRIPT, include_str!("page/detail.js")),
     ("dialogs.js", SCRIPT, include_str!("page/dialogs.js")),
     ("exposition.js", SCRIPT, include_str!("page/exposition.js")),
     ("format.js", SCRIPT, include_str!("page/format.js")),
+    ("history.js", SCRIPT, include_str!("page/history.js")),
     ("main.js", SCRIPT, include_str!("page/main.js")),
     ("service.js", SCRIPT, include_str!("page/service.js")),
     ("table.js", SCRIPT, include_str!("page/table.js")),

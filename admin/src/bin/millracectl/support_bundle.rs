@@ -43,7 +43,7 @@ pub struct SupportBundle {
 }
 
 /// What the server is asked: the file for each answer, its path, and what it is.
-const QUESTIONS: [(&str, &str, &str); 20] = [
+const QUESTIONS: [(&str, &str, &str); 21] = [
     ("version.json", "/api/v1/version", "version of the server"),
     ("config.yaml", "/api/v1/config?format=yaml", "configuration"),
     (
@@ -74,6 +74,11 @@ const QUESTIONS: [(&str, &str, &str); 20] = [
         "operations.json",
         "/api/v1/operations",
         "requests by procedure",
+    ),
+    (
+        "figures.json",
+        "/api/v1/figures",
+        "figures of the last hour",
     ),
     ("drain.json", "/api/v1/drain", "drain"),
     ("log-filter.json", "/api/v1/log", "filter of the log"),

@@ -7,8 +7,15 @@ const WANTED = new Set([
   "millrace_rpc_errors_total",
   "millrace_rpc_data_bytes_total",
   "millrace_rpc_duration_seconds_bucket",
+  "millrace_export_duration_seconds_bucket",
   "millrace_reactor_busy_seconds_total",
   "millrace_reactor_idle_seconds_total",
+  "millrace_rdma_device_in_use",
+  "millrace_rdma_device_info",
+  "millrace_rdma_device_registered_bytes",
+  "millrace_rdma_device_unplugged_total",
+  "millrace_rdma_device_events_total",
+  "millrace_rdma_port_active",
 ]);
 
 // The samples of a scrape that this page shows: a list of [name, labels, value].
@@ -24,7 +31,10 @@ export function parse(text) {
   return samples;
 }
 
-const key = (name, labels) => `${name}|${labels.core ?? ""}|${labels.program ?? ""}|${labels.procedure ?? ""}|${labels.le ?? ""}`;
+// The labels that this page tells apart. A path may have any character but NUL.
+const LABELS = ["core", "program", "procedure", "call", "le", "export"];
+const key = (name, labels) => [name, ...LABELS.map((label) => labels[label] ?? "")].join("\0");
+const labelsOf = ([, ...values]) => Object.fromEntries(LABELS.map((label, index) => [label, values[index]]));
 
 // Sums of samples by what this page tells apart.
 function sums(samples) {
@@ -46,6 +56,15 @@ function quantile(buckets, share) {
   return Number.isFinite(found[0]) ? found[0] : (finite?.[0] ?? null);
 }
 
+const quantiles = (buckets) => ({
+  p50: quantile(buckets, 0.5),
+  p99: quantile(buckets, 0.99),
+  p999: quantile(buckets, 0.999),
+});
+
+// The value of a label as it was before it was written.
+const unescape = (text) => text.replace(/\\(.)/g, (_, mark) => (mark === "n" ? "\n" : mark));
+
 // Rates between two scrapes that lie `elapsed` seconds apart.
 export function rates(before, after, elapsed) {
   const old = sums(before);
@@ -54,11 +73,25 @@ export function rates(before, after, elapsed) {
     value >= (old.get(key(name, labels)) ?? 0) ? value - (old.get(key(name, labels)) ?? 0) : value;
   const procedures = new Map();
   const reactors = new Map();
+  const exports = new Map();
+  const calls = new Map();
   const entry = (map, name, make) => map.get(name) ?? map.set(name, make()).get(name);
   for (const [at, value] of sums(after)) {
-    const [name, core, program, procedure, bound] = at.split("|");
-    const labels = { core, program, procedure, le: bound };
+    const parts = at.split("\0");
+    const [name] = parts;
+    if (name.startsWith("millrace_rdma")) continue;
+    const labels = labelsOf(parts);
+    const { core, program, procedure, call } = labels;
+    const bound = labels.le === "+Inf" ? Infinity : Number(labels.le);
     const change = difference(name, labels, value);
+    if (name.startsWith("millrace_export")) {
+      const path = unescape(labels.export);
+      const one = entry(exports, path, () => ({ read: [], write: [], other: [] }));
+      one[call].push([bound, change]);
+      const below = entry(calls, call, () => new Map());
+      below.set(bound, (below.get(bound) ?? 0) + change);
+      continue;
+    }
     if (name.startsWith("millrace_reactor")) {
       const reactor = entry(reactors, core, () => ({ busy: 0, idle: 0 }));
       reactor[name.includes("busy") ? "busy" : "idle"] += change;
@@ -67,15 +100,36 @@ export function rates(before, after, elapsed) {
     const one = entry(procedures, `${program} ${procedure}`, () => ({
       program, procedure, requests: 0, errors: 0, bytes: 0, buckets: [],
     }));
-    if (name.endsWith("_bucket")) one.buckets.push([bound === "+Inf" ? Infinity : Number(bound), change]);
+    if (name.endsWith("_bucket")) one.buckets.push([bound, change]);
     else if (name.includes("requests")) one.requests += change / elapsed;
     else if (name.includes("errors")) one.errors += change / elapsed;
     else one.bytes += change / elapsed;
   }
-  for (const one of procedures.values()) {
-    one.p50 = quantile(one.buckets, 0.5);
-    one.p99 = quantile(one.buckets, 0.99);
+  for (const one of procedures.values()) Object.assign(one, quantiles(one.buckets));
+  for (const one of exports.values()) {
+    for (const of of ["read", "write", "other"]) one[of] = quantiles(one[of]);
   }
+  const latency = Object.fromEntries([...calls].map(([call, below]) => [call, quantiles([...below])]));
   for (const one of reactors.values()) one.share = one.busy / Math.max(one.busy + one.idle, 1e-9);
-  return { procedures, reactors };
+  return { procedures, reactors, exports, latency };
+}
+
+// Events of devices that are no failures.
+const HARMLESS = new Set(["port_active", "addresses_changed"]);
+
+// The RDMA devices: what they are, whether they work, and what has failed.
+export function devices(samples) {
+  const known = new Map();
+  for (const [name, labels, value] of samples) {
+    if (!name.startsWith("millrace_rdma")) continue;
+    const one = known.get(labels.device) ?? { name: labels.device, ports: [], errors: [] };
+    known.set(labels.device, one);
+    if (name.endsWith("_in_use")) one.inUse = value > 0;
+    else if (name.endsWith("_info")) one.transport = labels.transport;
+    else if (name.endsWith("_registered_bytes")) one.registered = value;
+    else if (name.endsWith("_unplugged_total")) one.unplugged = value;
+    else if (name.endsWith("_port_active")) one.ports.push(`${labels.port} ${labels.state}`);
+    else if (value > 0 && !HARMLESS.has(labels.event)) one.errors.push(`${value} ${labels.event.replaceAll("_", " ")}`);
+  }
+  return [...known.values()];
 }

@@ -2,21 +2,25 @@
 
 import { Chart } from "./chart.js";
 import * as dialogs from "./dialogs.js";
-import { parse, rates } from "./exposition.js";
+import { Detail, asked, place } from "./detail.js";
+import { devices, parse, rates } from "./exposition.js";
 import { bytes, count, limits, percent, perSecond, seconds } from "./format.js";
+import { Figures, Trails } from "./history.js";
 import * as service from "./service.js";
-import { Table, button, meter, text } from "./table.js";
+import { Table, button, link, meter, text } from "./table.js";
 
 const INTERVAL = 2000;
 const byId = (id) => document.getElementById(id);
 const orDash = (value, format) => (value === null || value === undefined ? "–" : format(value));
 
 const charts = {
-  throughput: new Chart(byId("chart-throughput"), (value) => perSecond(bytes(value))),
+  throughput: new Chart(byId("chart-throughput"), (value) => perSecond(bytes(value)), { isBytes: true }),
   requests: new Chart(byId("chart-requests"), (value) => perSecond(count(value))),
-  latency: new Chart(byId("chart-latency"), seconds),
-  busy: new Chart(byId("chart-busy"), percent, 1),
+  read: new Chart(byId("chart-read"), seconds, { least: 1e-5 }),
+  write: new Chart(byId("chart-write"), seconds, { least: 1e-5 }),
+  busy: new Chart(byId("chart-busy"), percent, { ceiling: 1 }),
 };
+const detail = new Detail();
 
 const tables = {
   reactors: new Table(byId("reactors"), [
@@ -30,7 +34,7 @@ const tables = {
     text("Sleeps", (one) => count(one.sleeps), true),
   ], (one) => one.name, "no reactors"),
   clients: new Table(byId("clients"), [
-    text("Address", (one) => one.address),
+    link("Address", (one) => one.address, (one) => place("client", one.address)),
     text("Connections", (one) => count(one.connections), true),
     meter("Gate", (one) => {
       const most = Math.max(1, one.credits_granted, one.credits_requested);
@@ -62,7 +66,7 @@ const tables = {
     text("Revoked", (one) => count(one.revoked), true),
   ], (one) => one.id, "no clients of NFS version 4"),
   exports: new Table(byId("exports"), [
-    text("Path", (one) => one.path),
+    link("Path", (one) => one.path, (one) => place("export", one.path)),
     text("Store", (one) => one.store),
     text("Access", (one) => one.access),
     meter("Used", (one) => {
@@ -82,9 +86,26 @@ const tables = {
     text("Now", (one) => perSecond(count(one.requests)), true),
     text("Errors", (one) => perSecond(count(one.errors)), true),
     text("Bytes", (one) => perSecond(bytes(one.bytes)), true),
-    text("Half within", (one) => orDash(one.p50, seconds), true),
+    text("p50", (one) => orDash(one.p50, seconds), true),
     text("p99", (one) => orDash(one.p99, seconds), true),
+    text("p99.9", (one) => orDash(one.p999, seconds), true),
   ], (one) => `${one.program} ${one.procedure}`, "no requests"),
+  listeners: new Table(byId("listeners"), [
+    text("Address", (one) => one.address),
+    text("Provider", (one) => one.provider),
+    text("State", (one) => (one.accepting ? "accepts connections" : "does not accept connections")),
+    text("Connections", (one) => count(one.connections), true),
+    text("Accepted", (one) => count(one.accepted), true),
+  ], (one) => `${one.provider} ${one.address}`, "no listeners"),
+  devices: new Table(byId("devices"), [
+    text("Device", (one) => one.name),
+    text("Network", (one) => orDash(one.transport, String)),
+    text("State", (one) => (one.inUse ? "in use" : "GONE")),
+    text("Ports", (one) => one.ports.join(", ") || "–"),
+    text("Registered", (one) => orDash(one.registered, bytes), true),
+    text("Removed", (one) => orDash(one.unplugged, count), true),
+    text("Errors", (one) => one.errors.join(", ") || "none"),
+  ], (one) => one.name, "no RDMA devices"),
 };
 
 // Adds to each item what its counters grew by, per second, since it was last seen.
@@ -102,27 +123,77 @@ function withRates(kind, items, key, fields, now) {
 }
 
 let last = null;
+const trails = { client: new Trails(), export: new Trails() };
+let exportLatency = new Map();
 function showRates(samples, now) {
   const before = last;
   last = { samples, now };
+  const present = devices(samples);
+  byId("devices-place").hidden = present.length === 0;
+  tables.devices.show(present);
   if (!before) return null;
-  const { procedures, reactors } = rates(before.samples, samples, (now - before.now) / 1000);
-  const read = procedures.get("nfs read");
-  const write = procedures.get("nfs write");
-  const requests = [...procedures.values()].reduce((sum, one) => sum + one.requests, 0);
-  byId("tile-read").textContent = perSecond(bytes(read?.bytes ?? 0));
-  byId("tile-write").textContent = perSecond(bytes(write?.bytes ?? 0));
-  byId("tile-requests").textContent = perSecond(count(requests));
-  byId("tile-read-latency").textContent = orDash(read?.p99, seconds);
-  byId("tile-write-latency").textContent = orDash(write?.p99, seconds);
-  charts.throughput.push({ read: read?.bytes ?? 0, written: write?.bytes ?? 0 });
-  charts.requests.push({ requests });
-  charts.latency.push({ READ: read?.p99 ?? null, WRITE: write?.p99 ?? null });
-  charts.busy.push(Object.fromEntries([...reactors].map(([core, one]) => [`core ${core}`, one.share])));
+  const { procedures, reactors, exports, latency } = rates(before.samples, samples, (now - before.now) / 1000);
+  exportLatency = exports;
+  const all = [...procedures.values()];
+  const sum = (list, of) => list.reduce((total, one) => total + of(one), 0);
+  for (const call of ["read", "write"]) {
+    // READ and WRITE of version 4 are inside COMPOUND; bytes and latencies of exports have them too.
+    const moved = sum(all.filter((one) => one.procedure === call), (one) => one.bytes);
+    byId(`tile-${call}`).textContent = perSecond(bytes(moved));
+    const { p50, p99, p999 } = latency[call] ?? {};
+    byId(`tile-${call}-latency`).textContent = orDash(p99, seconds);
+    byId(`tile-${call}-more`).textContent = `p50 ${orDash(p50, seconds)}, p99.9 ${orDash(p999, seconds)}`;
+  }
+  byId("tile-requests").textContent = perSecond(count(sum(all, (one) => one.requests)));
   // Once a procedure has been seen it keeps its row, so that the table does not jump.
-  const active = [...procedures.values()].filter((one) => one.requests > 0 || tables.operations.rows.has(`${one.program} ${one.procedure}`));
+  const active = all.filter((one) => one.requests > 0 || tables.operations.rows.has(`${one.program} ${one.procedure}`));
   tables.operations.show(active);
   return reactors;
+}
+
+const figures = new Figures();
+function showPast(points) {
+  const to = points.at(-1)?.unix_milliseconds ?? Date.now();
+  // From the start of a server that runs for a shorter time, but a minute at least.
+  const start = Math.min(points[0]?.unix_milliseconds ?? to, to - 60e3);
+  const from = Math.max(start, to - 1000 * Number(byId("span").value));
+  const quantiles = (one) => ({
+    p50: one?.p50_seconds ?? null, p99: one?.p99_seconds ?? null, "p99.9": one?.p999_seconds ?? null,
+  });
+  for (const [name, of] of [
+    ["throughput", (one) => ({ read: one.bytes_read, written: one.bytes_written })],
+    ["requests", (one) => ({ requests: one.requests, errors: one.errors })],
+    ["read", (one) => quantiles(one.read)],
+    ["write", (one) => quantiles(one.write)],
+    ["busy", (one) => Object.fromEntries(one.reactors.map(({ name: reactor, busy }) => [reactor, busy]))],
+  ]) {
+    charts[name].show(points.map((one) => ({ time: one.unix_milliseconds, values: of(one) })), from, to);
+  }
+}
+
+// What clients and exports do now, kept for their own page.
+function trail(kind, key, items) {
+  const known = items.filter((one) => one.rates !== undefined);
+  trails[kind].add(new Map(known.map((one) => {
+    const of = kind === "export" ? exportLatency.get(one[key]) : undefined;
+    const latency = of && { read: of.read.p99, write: of.write.p99, other: of.other.p99 };
+    return [one[key], { ...one.rates, latency }];
+  })));
+}
+
+const listed = { client: [], export: [] };
+async function showDetail() {
+  const wanted = asked();
+  if (!wanted) return detail.hide();
+  const { kind, name } = wanted;
+  const item = listed[kind].find((one) => (kind === "client" ? one.address : one.path) === name);
+  let connections = null;
+  if (kind === "client") {
+    const { connections: all } = await service.json("api/v1/connections");
+    connections = all.filter(({ peer }) => peer.replace(/:\d+$/, "").replace(/^\[|\]$/g, "") === name);
+  }
+  const { rates: _, ...told } = item ?? {};
+  return detail.show(wanted, item && told, trails[kind].of(name), connections);
 }
 
 let drain = { phase: "serving", remaining_seconds: null };
@@ -164,19 +235,30 @@ const PARTS = [
   [() => service.text("metrics"), (scrape, now) => { shares = showRates(parse(scrape), now) ?? shares; }],
   [() => service.json("api/v1/reactors"), ({ reactors }) => tables.reactors.show(
     reactors.map((one) => ({ ...one, share: shares?.get(String(one.core))?.share ?? 0 })))],
+  [() => figures.refresh(), showPast],
   [() => service.json("api/v1/clients"), ({ clients }, now) => {
-    tables.clients.show(withRates("clients", clients, "address", [...moved, "throttled_seconds"], now));
+    listed.client = withRates("clients", clients, "address", [...moved, "throttled_seconds"], now);
+    trail("client", "address", listed.client);
+    tables.clients.show(listed.client);
     const connections = clients.reduce((sum, one) => sum + one.connections, 0);
     byId("tile-clients").textContent = `${clients.length} / ${connections}`;
   }],
   [() => service.json("api/v1/nfs4/clients?limit=200"), ({ clients }) => tables.nfs4.show(clients)],
-  [() => service.json("api/v1/exports"), ({ exports: trees }, now) =>
-    tables.exports.show(withRates("exports", trees, "path", moved, now))],
+  [() => service.json("api/v1/exports"), ({ exports: trees }, now) => {
+    listed.export = withRates("exports", trees, "path", moved, now);
+    trail("export", "path", listed.export);
+    tables.exports.show(listed.export);
+  }],
   [() => service.json("api/v1/drain"), (answer) => { drain = answer; showState(); }],
   [() => service.json("api/v1/config/pending"), showPending],
   // Last, as it answers even where reactors do not.
   [() => service.stalled(), (answer) => { stalled = answer; showState(); }],
-  [() => service.listens(), (answer) => { listens = answer; showState(); }],
+  [() => service.json("api/v1/listeners"), ({ listeners }) => {
+    // /readyz would say so, too, but a browser logs its 503.
+    listens = listeners.some((one) => one.index !== null && one.provider !== "tcp");
+    tables.listeners.show(listeners);
+    showState();
+  }],
 ];
 
 // One part that does not answer leaves the others live.
@@ -186,6 +268,7 @@ async function refresh() {
   answers.forEach(({ status, value }, index) => {
     if (status === "fulfilled") PARTS[index][1](value, now);
   });
+  await showDetail();
   const failed = answers.filter(({ status }) => status === "rejected");
   if (failed.length > 0) fail(failed[0].reason, failed.length === PARTS.length);
   else byId("banner").hidden = true;
@@ -222,6 +305,8 @@ function wireTheme() {
 }
 
 wireTheme();
+byId("span").addEventListener("change", () => showPast(figures.points));
+window.addEventListener("hashchange", () => showDetail().catch(fail));
 dialogs.wire(fail);
 byId("pause").addEventListener("click", () => {
   paused = !paused;

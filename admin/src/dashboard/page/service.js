@@ -31,13 +31,6 @@ export async function stalled() {
   return (await answer.json()).stalled;
 }
 
-// Whether there is an RDMA listener. /readyz would say so, too, but a browser logs its 503.
-export async function listens() {
-  const answer = await ask("api/v1/listeners");
-  const { listeners } = await answer.json();
-  return listeners.some((one) => one.index !== null && one.provider !== "tcp");
-}
-
 async function change(method, path, body, headers = {}) {
   const type = body === undefined ? {} : { "Content-Type": "application/json" };
   const sent = body === undefined ? undefined : JSON.stringify(body);

@@ -67,6 +67,16 @@ export const text = (heading, of, number) => ({
   },
 });
 
+// A column of links; `to` gives where one leads.
+export const link = (heading, of, to) => ({
+  heading,
+  fill(cell, item) {
+    const inside = cell.firstChild ?? cell.appendChild(document.createElement("a"));
+    if (inside.textContent !== of(item)) inside.textContent = of(item);
+    inside.setAttribute("href", to(item));
+  },
+});
+
 // A column with a bar and words; `of` gives { share, words, hot }.
 export const meter = (heading, of) => ({
   heading,
