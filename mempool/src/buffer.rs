@@ -223,6 +223,7 @@ impl Buffer {
 impl Deref for Buffer {
     type Target = [u8];
 
+    #[inline]
     fn deref(&self) -> &[u8] {
         let window = self.lease.window();
         // SAFETY: the window is mapped and was initialised by the kernel. This buffer holds the
@@ -234,6 +235,7 @@ impl Deref for Buffer {
 }
 
 impl DerefMut for Buffer {
+    #[inline]
     fn deref_mut(&mut self) -> &mut [u8] {
         let window = self.lease.window();
         // SAFETY: as in `deref`, and `self` is borrowed exclusively.

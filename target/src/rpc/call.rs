@@ -352,6 +352,7 @@ impl Reply {
     }
 
     /// Where to encode the message: as much of the buffer as the transport can carry.
+    #[inline]
     pub fn room(&mut self) -> &mut [u8] {
         let start = self.limits.headroom.min(self.buffer.len());
         let end = self
