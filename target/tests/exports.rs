@@ -6,7 +6,8 @@ use std::net::SocketAddr;
 
 use millrace::access::{Security, SecurityList};
 use millrace::call::{Peer, TransportKind};
-use millrace::exports::{ExportId, ExportTotals, Exports, ExportsError, Squash};
+use millrace::export_counters::ExportTotals;
+use millrace::exports::{ExportId, Exports, ExportsError, Squash};
 use millrace::handle::HandleKey;
 use millrace_mempool::{HugepagePolicy, Registry};
 use millrace_wire::mount::{self, DumpResults, ExportResults, MountResults, Path};

@@ -1,6 +1,5 @@
 //! `/api/v1/figures`: the last hour.
 
-use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 use axum::Json;
@@ -54,7 +53,9 @@ pub(super) async fn note_intervals(answers: &Answers) {
         interval.tick().await;
         if let (_, Some(state)) = answers.now() {
             let totals = state.control.totals();
-            Arc::clone(&state.figures).note(Instant::now(), SystemTime::now(), totals);
+            state
+                .figures
+                .note(Instant::now(), SystemTime::now(), totals);
         }
     }
 }
