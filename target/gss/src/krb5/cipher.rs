@@ -6,6 +6,7 @@ use cipher::{
     Array, BlockCipherDecrypt, BlockCipherEncrypt, BlockModeDecrypt, BlockModeEncrypt, InnerIvInit,
     IvState, KeyInit,
 };
+use zeroize::Zeroize;
 
 pub const BLOCK: usize = 16;
 
@@ -16,6 +17,16 @@ pub type Block = [u8; BLOCK];
 /// it. The message is longer than a block.
 pub const fn before_tail(length: usize) -> usize {
     (length - 1) / BLOCK * BLOCK - BLOCK
+}
+
+/// More bytes of stack than encryption or decryption takes, also without optimization.
+pub const CIPHER_FRAMES: usize = 16 << 10;
+
+/// Zeroes so many bytes that functions that have returned left on the stack.
+#[inline(never)]
+pub fn clear_stack<const BYTES: usize>() {
+    let mut frames = [0_u8; BYTES];
+    frames.zeroize();
 }
 
 /// A key that encrypts.
@@ -91,6 +102,8 @@ impl DecryptionKey {
     }
 }
 
+/// Where there are wide instructions for AES, copies of the round keys stay in its frames.
+#[inline(never)]
 fn encrypt<C: BlockCipherEncrypt<BlockSize = cipher::consts::U16>>(
     key: &C,
     state: &mut Block,
@@ -101,6 +114,8 @@ fn encrypt<C: BlockCipherEncrypt<BlockSize = cipher::consts::U16>>(
     *state = mode.iv_state().into();
 }
 
+/// The same way back.
+#[inline(never)]
 fn decrypt<C: BlockCipherDecrypt<BlockSize = cipher::consts::U16>>(
     key: &C,
     state: &mut Block,

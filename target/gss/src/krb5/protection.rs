@@ -4,9 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use zeroize::{Zeroize, Zeroizing};
+use zeroize::Zeroizing;
 
-use super::cipher::{DecryptionKey, EncryptionKey};
+use super::cipher::{DecryptionKey, EncryptionKey, clear_stack};
 use super::derive::{Purpose, derive};
 use super::header::{HEADER, HeaderRules};
 use super::mac::Mac;
@@ -92,6 +92,9 @@ pub(super) struct ReceivingKeys {
     pub integrity: Mac,
 }
 
+/// More bytes of stack than the deepest expansion takes, also without optimization.
+const EXPANSION_FRAMES: usize = 64 << 10;
+
 impl Protection {
     /// Bytes of a Wrap token before the plaintext: header and confounder.
     pub const WRAP_PREFIX: usize = HEADER + cipher::BLOCK;
@@ -101,7 +104,7 @@ impl Protection {
     #[must_use]
     pub fn new(keys: &ContextKeys, own: Side) -> Option<Arc<Self>> {
         let expanded = Self::expand(keys, own);
-        clear_stack();
+        clear_stack::<EXPANSION_FRAMES>();
         expanded
     }
 
@@ -225,13 +228,4 @@ impl Protection {
     pub fn unwrapping(self: &Arc<Self>, token: &[u8]) -> Result<Unwrapping, Damaged> {
         Unwrapping::new(Arc::clone(self), token)
     }
-}
-
-/// Zeroes what functions that have returned left on the stack.
-#[inline(never)]
-fn clear_stack() {
-    /// More than the deepest expansion takes, also without optimization.
-    const FRAMES: usize = 64 << 10;
-    let mut frames = [0_u8; FRAMES];
-    frames.zeroize();
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use subtle::ConstantTimeEq;
 
-use super::cipher::{BLOCK, Block, before_tail};
+use super::cipher::{BLOCK, Block, CIPHER_FRAMES, before_tail, clear_stack};
 use super::header::{HEADER, Header, is_inner_header};
 use super::mac::Mac;
 use super::{Damaged, Progress, Protection};
@@ -100,6 +100,7 @@ impl Unwrapping {
         } else {
             key.blocks(&mut self.state, slice);
         }
+        clear_stack::<CIPHER_FRAMES>();
         if !of_ciphertext {
             self.mac.update(slice);
         }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::cipher::{BLOCK, Block, before_tail};
+use super::cipher::{BLOCK, Block, CIPHER_FRAMES, before_tail, clear_stack};
 use super::header::{HEADER, Header};
 use super::mac::Mac;
 use super::{Damaged, Progress, Protection, random};
@@ -91,6 +91,7 @@ impl Wrapping {
         } else {
             key.blocks(&mut self.state, slice);
         }
+        clear_stack::<CIPHER_FRAMES>();
         if of_ciphertext {
             self.mac.update(slice);
         }
