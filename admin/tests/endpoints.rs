@@ -295,7 +295,13 @@ fn figures_are_shown_from_a_time_on() {
     );
     let path = "/api/v1/figures?after=1700000000000";
     assert_eq!(api.ask(Method::Get, path).status, 200);
-    for query in ["after=now", "after=-1", "after=1&before=2"] {
+    let queries = [
+        "after=now",
+        "after=-1",
+        "after=9007199254740992",
+        "after=1&before=2",
+    ];
+    for query in queries {
         let path = format!("/api/v1/figures?{query}");
         problem(&api.ask(Method::Get, &path), 400);
     }

@@ -15,6 +15,9 @@ use super::starting::Answers;
 use crate::figures::INTERVAL;
 use crate::status::{Figures, ProblemType};
 
+/// The latest time that a JSON number holds exactly for all clients, in milliseconds since 1970.
+const TIME_MAX: u64 = (1 << 53) - 1;
+
 /// Which points are asked for.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -35,7 +38,8 @@ pub async fn list(
     State(state): State<AdminState>,
     query: Result<Query<FiguresQuery>, QueryRejection>,
 ) -> Result<Json<Figures>, Response> {
-    let Query(FiguresQuery { after }) = query.map_err(|_| {
+    let asked = query.ok().map(|Query(FiguresQuery { after })| after);
+    let after = asked.filter(|after| *after <= TIME_MAX).ok_or_else(|| {
         let detail = "the query may have after=MILLISECONDS since 1970";
         typed_problem(ProblemType::Query, detail)
     })?;
