@@ -137,7 +137,7 @@ function showRates(samples, now) {
   const all = [...procedures.values()];
   const sum = (list, of) => list.reduce((total, one) => total + of(one), 0);
   for (const call of ["read", "write"]) {
-    // READ and WRITE of version 4 are inside COMPOUND; bytes and latencies of exports have them too.
+    // READ and WRITE of version 4 are inside COMPOUND: totals of bytes and latencies of exports have them.
     const moved = sum(all.filter((one) => one.procedure === call), (one) => one.bytes);
     byId(`tile-${call}`).textContent = perSecond(bytes(moved));
     const { p50, p99, p999 } = latency[call] ?? {};
@@ -268,9 +268,9 @@ async function refresh() {
   answers.forEach(({ status, value }, index) => {
     if (status === "fulfilled") PARTS[index][1](value, now);
   });
-  await showDetail();
-  const failed = answers.filter(({ status }) => status === "rejected");
-  if (failed.length > 0) fail(failed[0].reason, failed.length === PARTS.length);
+  const detailed = await Promise.allSettled([showDetail()]);
+  const failed = [...answers, ...detailed].filter(({ status }) => status === "rejected");
+  if (failed.length > 0) fail(failed[0].reason, failed.length >= PARTS.length);
   else byId("banner").hidden = true;
 }
 
