@@ -60,9 +60,9 @@ pub(crate) enum Verdict {
     Execute,
     /// It was.
     Executed,
-    /// It is unknown whether it was executed, and executing it might destroy another client's
-    /// object.
-    Unknown,
+    /// Neither: it is answered with this error. `Io` means that it is unknown whether it was
+    /// executed, and executing it might destroy another client's object.
+    Refuse(StoreError),
 }
 
 impl InterruptedCall {
@@ -98,7 +98,11 @@ pub(crate) async fn removed<S: Store>(
         Err(StoreError::NotFound) if again.alone && changed(again, directory).await => {
             Verdict::Executed
         }
-        Ok((_, found)) if !again.alone && again.since(found.changed) => Verdict::Unknown,
+        Ok((_, found)) if !again.alone && again.since(found.changed) => {
+            Verdict::Refuse(StoreError::Io)
+        }
+        // The state of the objects cannot be seen now.
+        Err(StoreError::Delay) => Verdict::Refuse(StoreError::Delay),
         _ => Verdict::Execute,
     }
 }
@@ -112,9 +116,14 @@ pub(crate) async fn renamed<S: Store>(
     match find(from.0, from.1).await {
         Err(StoreError::NotFound) if again.alone => match find(to.0, to.1).await {
             Ok((_, found)) if again.since(found.changed) => Verdict::Executed,
+            Err(StoreError::Delay) => Verdict::Refuse(StoreError::Delay),
             _ => Verdict::Execute,
         },
-        Ok((_, found)) if !again.alone && again.since(found.changed) => Verdict::Unknown,
+        Ok((_, found)) if !again.alone && again.since(found.changed) => {
+            Verdict::Refuse(StoreError::Io)
+        }
+        // The state of the objects cannot be seen now.
+        Err(StoreError::Delay) => Verdict::Refuse(StoreError::Delay),
         _ => Verdict::Execute,
     }
 }

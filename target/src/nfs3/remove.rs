@@ -40,7 +40,7 @@ async fn removed_before<S: Store>(
     let result = match interrupted_call::removed(again, directory, name).await {
         Verdict::Execute => return None,
         Verdict::Executed => Ok(()),
-        Verdict::Unknown => Err(StoreError::Io),
+        Verdict::Refuse(error) => Err(error),
     };
     Some(Modified {
         consistency: now(directory).await,
@@ -103,8 +103,8 @@ pub(super) async fn rename<S: Store>(
             from: now(from).await,
             to: now(&to).await,
             result: match known {
-                Verdict::Executed => Ok(()),
-                _ => Err(StoreError::Io),
+                Verdict::Refuse(error) => Err(error),
+                _ => Ok(()),
             },
         },
     };

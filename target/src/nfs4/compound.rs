@@ -303,7 +303,9 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
         }
         let status = self.perform(step, call, reply).await?;
         if uses_names {
-            self.again = None;
+            if self.again.take().is_some() && status == OperationStatus::Delay {
+                call.put_off_change(self.body);
+            }
             call.end_use();
         }
         Ok(Progress::Answered(status))

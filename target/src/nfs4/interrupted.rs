@@ -17,6 +17,7 @@ use millrace_wire::nfs4::{ChangeInfo, OpenClaim, Operation, OperationStatus, Ren
 use super::compound::CompoundRun;
 use super::position::FilePosition;
 use super::seam::StateSeam;
+use super::status;
 use crate::access::ExportedObject;
 use crate::call::Bulk;
 use crate::interrupted_call::{self, Verdict};
@@ -86,7 +87,7 @@ impl<S: Store, H: StateSeam> CompoundRun<'_, S, H> {
         match interrupted_call::removed(again, directory, name).await {
             Verdict::Execute => None,
             Verdict::Executed => Some(Ok(self.unchanged(directory).await)),
-            Verdict::Unknown => Some(Err(OperationStatus::Io)),
+            Verdict::Refuse(error) => Some(Err(status::status(error))),
         }
     }
 
@@ -103,7 +104,7 @@ impl<S: Store, H: StateSeam> CompoundRun<'_, S, H> {
                 from: self.unchanged(from.0).await,
                 to: self.unchanged(to.0).await,
             })),
-            Verdict::Unknown => Some(Err(OperationStatus::Io)),
+            Verdict::Refuse(error) => Some(Err(status::status(error))),
         }
     }
 

@@ -376,6 +376,16 @@ impl<'c, B: Bulk> ProgramCall<'c, B> {
         }
     }
 
+    /// The change of names that [`begin_change`](Self::begin_change) admitted was put off, and the
+    /// client sends the same `body` with another call later. What is known of it holds for that one.
+    pub fn put_off_change(&mut self, body: &[u8]) {
+        if let Some(admission) = self.admission.take() {
+            admission.void();
+            let key = self.key(self.xid, self.input.rest());
+            self.control.replay.reassign(&key, self.key(0, body));
+        }
+    }
+
     /// The reply that an earlier process gave to this call. If that process was executing the call,
     /// the next call of the client with the arguments `body` is known as its repetition.
     #[must_use]

@@ -36,6 +36,7 @@ use siphasher::sip::SipHasher24;
 
 use crate::access::CallIdentity;
 
+mod carried;
 mod journal;
 mod layout;
 mod map;
@@ -46,7 +47,8 @@ mod tests;
 pub use journal::{FILE as JOURNAL_FILE, JournalPlace, Left, Moment, Writer};
 pub use layout::{Fault, REPLY_MAX};
 
-use journal::{Journal, Slots};
+use carried::CarriedCalls;
+use journal::Journal;
 
 /// Parts of the cache with a lock of their own.
 const SHARDS: usize = 16;
@@ -168,11 +170,20 @@ struct Forgotten {
 
 #[derive(Debug)]
 enum ReplayEntry {
-    Running(Vec<Waker>),
+    Running(RunningCall),
     Done(Arc<[u8]>),
     /// The execution of the call was begun and abandoned: an earlier process ended, or the task
     /// panicked.
     Begun(Begun),
+}
+
+/// A call that is being executed.
+#[derive(Debug, Default)]
+struct RunningCall {
+    /// Its repetitions that wait.
+    waiters: Vec<Waker>,
+    /// Whether another call has used the names of a call that was begun before.
+    contested: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -195,21 +206,15 @@ pub struct InterruptedCall {
     pub alone: bool,
 }
 
-/// Calls that were begun and abandoned, and not repeated yet.
+/// Calls that were begun and abandoned, until their repetitions have been executed.
 #[derive(Debug, Default)]
 struct OpenCalls {
     /// The number of calls. While it is zero, the names are not looked up.
     count: AtomicUsize,
     /// By the names that they change.
     names: Mutex<HashMap<u64, Vec<CallKey>>>,
-    /// Where in the journal they stand.
-    places: Mutex<Option<Places>>,
-}
-
-#[derive(Debug)]
-struct Places {
-    slots: Slots,
-    places: HashMap<CallKey, usize>,
+    /// The records of an earlier process about them.
+    carried: Mutex<Option<CarriedCalls>>,
 }
 
 /// A cache, and what its reactors write the journal with: one each, none without a journal.
@@ -323,10 +328,7 @@ impl ReplayCache {
             inner.open.less(forgotten.begun);
             shard.tell(counters);
         }
-        if let Some(slots) = journal.carried {
-            let places = journal.unsettled;
-            *lock(&inner.open.places) = Some(Places { slots, places });
-        }
+        *lock(&inner.open.carried) = journal.carried;
         if done + begun > 0 {
             tracing::info!(
                 done,
@@ -414,7 +416,7 @@ impl ReplayCache {
                     counters.replayed.increment();
                     Poll::Ready(Entered::Replay(reply.clone()))
                 }
-                Some(ReplayEntry::Running(waiters)) => {
+                Some(ReplayEntry::Running(RunningCall { waiters, .. })) => {
                     if !waiters
                         .iter()
                         .any(|waiter| waiter.will_wake(context.waker()))
@@ -428,9 +430,12 @@ impl ReplayCache {
                     Poll::Pending
                 }
                 Some(&mut ReplayEntry::Begun(begun)) => {
-                    shard.entries.insert(key, ReplayEntry::Running(Vec::new()));
+                    let running = RunningCall {
+                        contested: begun.contested,
+                        ..RunningCall::default()
+                    };
+                    shard.entries.insert(key, ReplayEntry::Running(running));
                     shard.order.retain(|(other, _)| *other != key);
-                    self.inner.open.less(1);
                     let inner = self.inner.clone();
                     Poll::Ready(Entered::Execute(Ticket {
                         inner,
@@ -440,7 +445,8 @@ impl ReplayCache {
                     }))
                 }
                 None => {
-                    shard.entries.insert(key, ReplayEntry::Running(Vec::new()));
+                    let running = ReplayEntry::Running(RunningCall::default());
+                    shard.entries.insert(key, running);
                     counters.new.increment();
                     shard.tell(counters);
                     let inner = self.inner.clone();
@@ -527,6 +533,7 @@ impl Ticket {
     pub fn finish(mut self, reply: &[u8], now: Instant) {
         let Some(key) = self.key.take() else { return };
         if self.begun.is_some() {
+            self.inner.open.less(1);
             self.inner.open.settle(&key);
         }
         let (mut shard, counters) = self.inner.shard(&key);
@@ -544,7 +551,17 @@ impl Drop for Ticket {
     fn drop(&mut self) {
         if let Some(key) = self.key.take() {
             let (mut shard, counters) = self.inner.shard(&key);
-            // As little is known of it as before. What others did meanwhile was not recorded.
+            let running = shard.entries.remove(&key);
+            let is_contested = match &running {
+                Some(ReplayEntry::Running(running)) => running.contested,
+                _ => true,
+            };
+            // As little is known of it as before, but for what others did meanwhile.
+            let before = self.begun.map(|begun| Begun {
+                contested: is_contested,
+                ..begun
+            });
+            // What others did was not recorded.
             let abandoned = self.started.map(|began| Begun {
                 again: InterruptedCall {
                     began,
@@ -553,14 +570,13 @@ impl Drop for Ticket {
                 },
                 contested: true,
             });
-            let running = match self.begun.or(abandoned) {
-                Some(begun) => {
+            if let Some(begun) = before.or(abandoned) {
+                if before.is_none() {
                     self.inner.open.count.fetch_add(1, Relaxed);
-                    shard.order.push_back((key, Instant::now()));
-                    shard.entries.insert(key, ReplayEntry::Begun(begun))
                 }
-                None => shard.entries.remove(&key),
-            };
+                shard.order.push_back((key, Instant::now()));
+                shard.entries.insert(key, ReplayEntry::Begun(begun));
+            }
             shard.tell(counters);
             drop(shard);
             wake(running);
@@ -579,8 +595,10 @@ impl Inner {
         let names = lock(&self.open.names);
         let named = targets.iter().filter_map(|target| names.get(target));
         for other in named.flatten().filter(|other| *other != key) {
-            if let Some(ReplayEntry::Begun(begun)) = self.shard(other).0.entries.get_mut(other) {
-                begun.contested = true;
+            match self.shard(other).0.entries.get_mut(other) {
+                Some(ReplayEntry::Begun(begun)) => begun.contested = true,
+                Some(ReplayEntry::Running(running)) => running.contested = true,
+                Some(ReplayEntry::Done(_)) | None => {}
             }
         }
     }
@@ -594,10 +612,8 @@ impl OpenCalls {
 
     /// The outcome of a call is known and recorded elsewhere.
     fn settle(&self, key: &CallKey) {
-        if let Some(places) = &mut *lock(&self.places)
-            && let Some(index) = places.places.remove(key)
-        {
-            places.slots.void(index, journal::CARRIED);
+        if let Some(carried) = &mut *lock(&self.carried) {
+            carried.settle(key);
         }
     }
 }
@@ -655,7 +671,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 fn wake(entry: Option<ReplayEntry>) {
-    if let Some(ReplayEntry::Running(waiters)) = entry {
-        waiters.into_iter().for_each(Waker::wake);
+    if let Some(ReplayEntry::Running(running)) = entry {
+        running.waiters.into_iter().for_each(Waker::wake);
     }
 }

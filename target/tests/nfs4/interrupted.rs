@@ -201,6 +201,14 @@ impl World {
         message
     }
 
+    /// The process is killed in a request when it looks for the state of the objects.
+    fn killed_in_lookup(&self, operations: &[Operation<'_>]) -> Vec<u8> {
+        self.store.hung.set(true);
+        let message = self.killed(Killed::Never, operations);
+        self.store.hung.set(false);
+        message
+    }
+
     /// What a client does when it finds another process: it repeats its request, begins a session,
     /// and sends the operations again.
     fn recover(&self, message: &[u8], operations: &[Operation<'_>]) -> Status {
@@ -353,6 +361,80 @@ fn v4_sess_81_a_second_kill_in_the_repetition_changes_nothing() {
     assert_eq!(status(&world.send(&again)), Status::BadSession);
     world.join(b"client");
     assert_eq!(world.run(&remove), Status::Ok);
+}
+
+#[test]
+fn v4_sess_81_a_kill_before_the_repetition_changes_nothing() {
+    let world = World::new();
+    let renaming = rename(b"from", b"to");
+    for kills in 1..4 {
+        world.old(b"from");
+        let mut last = world.killed(Killed::After, &renaming);
+        world.touch(b"to");
+        for _ in 0..kills {
+            assert_eq!(status(&world.send(&last)), Status::BadSession);
+            world.join(b"client");
+            // It does not reach the process. The client sends only this to the next one.
+            last = world.request(&renaming);
+            world.restart();
+        }
+        assert_eq!(world.recover(&last, &renaming), Status::Ok);
+        assert_eq!(world.run(&renaming), Status::NoEntry, "once only");
+        let remove = in_export(&[Operation::Remove(b"to")]);
+        assert_eq!(world.run(&remove), Status::Ok);
+    }
+}
+
+#[test]
+fn v4_sess_81_kills_in_repetitions_change_nothing() {
+    let world = World::new();
+    let renaming = rename(b"from", b"to");
+    for kills in 1..4 {
+        world.old(b"from");
+        let mut last = world.killed(Killed::After, &renaming);
+        world.touch(b"to");
+        for _ in 0..kills {
+            assert_eq!(status(&world.send(&last)), Status::BadSession);
+            world.join(b"client");
+            // Begun again, and found to be executed, but not answered.
+            last = world.killed_in_lookup(&renaming);
+        }
+        assert_eq!(world.recover(&last, &renaming), Status::Ok);
+        assert_eq!(world.run(&renaming), Status::NoEntry, "once only");
+        let remove = in_export(&[Operation::Remove(b"to")]);
+        assert_eq!(world.run(&remove), Status::Ok);
+    }
+}
+
+#[test]
+fn v4_sess_81_a_change_that_is_put_off_is_still_known() {
+    let world = World::new();
+    world.old(b"from");
+    let renaming = rename(b"from", b"to");
+    let message = world.killed(Killed::After, &renaming);
+    world.touch(b"to");
+    world.store.delayed.set(true);
+    assert_eq!(world.recover(&message, &renaming), Status::Delay);
+    // Another process is asked next.
+    let last = world.request(&renaming);
+    world.restart();
+    assert_eq!(world.recover(&last, &renaming), Status::Delay);
+    assert_eq!(world.run(&renaming), Status::Delay);
+    world.store.delayed.set(false);
+    assert_eq!(world.run(&renaming), Status::Ok);
+    assert_eq!(world.run(&renaming), Status::NoEntry, "once only");
+
+    // What others do meanwhile is seen.
+    world.old(b"one");
+    let remove = in_export(&[Operation::Remove(b"one")]);
+    let message = world.killed(Killed::After, &remove);
+    world.store.delayed.set(true);
+    assert_eq!(world.recover(&message, &remove), Status::Delay);
+    world.store.delayed.set(false);
+    let make = in_export(&[mkdir(b"one")]);
+    assert_eq!(world.run_by_another(&make), Status::Ok);
+    assert_eq!(world.run(&remove), Status::Io);
+    assert!(world.find(b"one").is_some());
 }
 
 #[test]

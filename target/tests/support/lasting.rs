@@ -13,8 +13,9 @@ use millrace_store::{
     CreateHow, DirectoryEntry, DirectoryOutcome, ExtendedAttributes, FileData, FileHold,
     FileRanges, FoundRange, Handle, Linked, Modified, Namespace, Properties, RangeContent,
     ReadOutcome, Renamed, Result, SetAttributes, SetXattrHow, SpecialKind, Stability, StagedWrite,
-    Statistics, Store, Time, UsageAdvice, WriteVerifier, Written, forward_access_control,
-    forward_extended_attributes, forward_file_data, forward_file_ranges, forward_namespace,
+    Statistics, Store, StoreError, Time, UsageAdvice, WriteVerifier, Written,
+    forward_access_control, forward_extended_attributes, forward_file_data, forward_file_ranges,
+    forward_namespace,
 };
 
 /// Where calls that change names or attributes end.
@@ -33,6 +34,10 @@ pub enum Killed {
 pub struct Lasting {
     pub store: MemoryStore,
     pub killed: Rc<Cell<Killed>>,
+    /// Whether names are looked up without end.
+    pub hung: Rc<Cell<bool>>,
+    /// Whether names cannot be looked up now.
+    pub delayed: Rc<Cell<bool>>,
     /// Objects that were last changed an hour before they were.
     pub old: Rc<RefCell<HashSet<Handle>>>,
 }
@@ -42,6 +47,8 @@ impl Lasting {
         Self {
             store,
             killed: Rc::default(),
+            hung: Rc::default(),
+            delayed: Rc::default(),
             old: Rc::default(),
         }
     }
@@ -63,6 +70,12 @@ macro_rules! namespace {
         Ok($lasting.aged($object, found))
     }};
     ($lasting:ident.lookup($caller:ident, $directory:ident, $name:ident)) => {{
+        if $lasting.hung.get() {
+            pending::<()>().await;
+        }
+        if $lasting.delayed.get() {
+            return Err(StoreError::Delay);
+        }
         let found = $lasting.store.lookup($caller, $directory, $name);
         let (handle, found) = found.await?;
         Ok((handle, $lasting.aged(handle, found)))

@@ -39,6 +39,7 @@ use memmap2::MmapMut;
 use rustix::fs::{FallocateFlags, OFlags};
 use siphasher::sip::SipHasher24;
 
+use super::carried::CarriedCalls;
 use super::layout::{Begin, Fault, Header, JournalSlot, PAGE, SLOT, SLOTS_STEP, Sealer, Shape};
 use super::{CallKey, ReplayLimits, map};
 
@@ -105,6 +106,16 @@ pub struct Left {
     pub(super) calls: Vec<Recorded>,
 }
 
+/// The use of a name by a call.
+struct UsedName {
+    /// The hash of the name.
+    target: u64,
+    key: CallKey,
+    /// When the call was first begun, by both clocks.
+    began: (u64, u64),
+    ended: u64,
+}
+
 impl Left {
     /// Reads a file of this boot of the host. Calls that are older than `age`, counted from the
     /// latest, are left out: while no process ran, no client could have begun anything.
@@ -118,7 +129,7 @@ impl Left {
         }
         let (shape, sealer) = (header.shape, Sealer::new(&header.key));
         let mut calls: HashMap<CallKey, Recorded> = HashMap::new();
-        let mut used: Vec<(u64, CallKey, u64)> = Vec::new();
+        let mut used: Vec<UsedName> = Vec::new();
         // Since when every region still has all its calls.
         let mut complete = 0;
         for (place, slot) in (0..).zip(bytes[PAGE..].chunks_exact(SLOT)) {
@@ -145,7 +156,12 @@ impl Left {
                 (None, None) => u64::MAX,
             };
             let names = begin.targets.iter().filter(|target| **target != 0);
-            used.extend(names.map(|target| (*target, begin.key, ended)));
+            used.extend(names.map(|&target| UsedName {
+                target,
+                key: begin.key,
+                began: (begin.began, begin.wall),
+                ended,
+            }));
             let one = Recorded { begin, heard, done };
             match calls.entry(begin.key) {
                 Entry::Occupied(mut other) => {
@@ -163,20 +179,24 @@ impl Left {
         calls.retain(|call| call.is_open() || call.heard() >= oldest);
         // Calls that are not known to have ended are forgotten last.
         calls.sort_unstable_by_key(|call| (call.done.is_none(), call.last()));
-        used.sort_unstable_by_key(|(target, ..)| *target);
+        used.sort_unstable_by_key(|name| name.target);
         for call in calls.iter_mut().filter(|call| call.done.is_none()) {
             let Begin {
                 key,
                 began,
+                wall,
                 targets,
                 ..
             } = call.begin;
             let contested = |target: &u64| {
-                let first = used.partition_point(|(other, ..)| other < target);
+                let first = used.partition_point(|name| name.target < *target);
                 used[first..]
                     .iter()
-                    .take_while(|(other, ..)| other == target)
-                    .any(|(_, other, ended)| *other != key && *ended >= began)
+                    .take_while(|name| name.target == *target)
+                    // A repetition under another key has the times of the first execution.
+                    .any(|name| {
+                        name.key != key && name.began != (began, wall) && name.ended >= began
+                    })
             };
             call.begin.contested |= complete >= began || targets.iter().any(contested);
         }
@@ -288,7 +308,8 @@ impl Slots {
         (&mut self.map[at..at + SLOT], self.first + index as u64)
     }
 
-    fn begin(&mut self, index: usize, sequence: u64, begin: &Begin) {
+    /// Writes that a call is about to be executed.
+    pub fn begin(&mut self, index: usize, sequence: u64, begin: &Begin) {
         let sealer = self.sealer;
         let (slot, place) = self.slot(index);
         sealer.begin(slot, place, sequence, begin);
@@ -299,6 +320,13 @@ impl Slots {
         let sealer = self.sealer;
         let (slot, place) = self.slot(index);
         sealer.void(slot, place, sequence);
+    }
+
+    /// The content of a slot, and the sequence number that it was written under.
+    pub fn read(&mut self, index: usize) -> (JournalSlot, u64) {
+        let sealer = self.sealer;
+        let (slot, place) = self.slot(index);
+        sealer.read(slot, place)
     }
 }
 
@@ -379,11 +407,10 @@ impl Writer {
 #[derive(Debug)]
 pub(super) struct Journal {
     pub key: [u8; 16],
-    /// The calls that were carried over. `unsettled` holds the indices in `carried` of those that
-    /// are not settled.
+    /// The calls that were carried over.
     pub left: Left,
-    pub unsettled: HashMap<CallKey, usize>,
-    pub carried: Option<Slots>,
+    /// The records of those that are not settled.
+    pub carried: Option<CarriedCalls>,
     pub writers: Vec<Writer>,
 }
 
@@ -437,7 +464,7 @@ impl Journal {
         }
         let slots = (limits.entries / reactors.max(1)).max(SLOTS_LEAST);
         let shape = Shape {
-            carried: words(left.calls.len().next_multiple_of(SLOTS_STEP)),
+            carried: words(slots_for(&left.calls).next_multiple_of(SLOTS_STEP)),
             regions: words(reactors),
             slots: words(slots.next_multiple_of(SLOTS_STEP)),
         };
@@ -471,7 +498,8 @@ impl Journal {
                 map,
                 sealer,
                 first: 0,
-            });
+            })
+            .map(|slots| CarriedCalls::new(slots, unsettled, left.calls.len()));
         let length = shape.slots as usize * SLOT;
         let writers = (0..shape.regions).map(|region| {
             let first = shape.first(region);
@@ -484,15 +512,19 @@ impl Journal {
         Ok(Self {
             key: left.key,
             left,
-            unsettled,
             carried,
             writers,
         })
     }
 }
 
-/// The sequence number of calls carried over, in slots that are used once.
-pub(super) const CARRIED: u64 = 1;
+/// The sequence number of calls carried over.
+const CARRIED: u64 = 1;
+
+/// Slots for calls that are carried over: one more, to write a record anew into.
+fn slots_for(calls: &[Recorded]) -> usize {
+    calls.len() + usize::from(!calls.is_empty())
+}
 
 /// The name of a file until it is complete.
 const NEW: &str = "replay-journal.new";

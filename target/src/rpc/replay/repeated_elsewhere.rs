@@ -7,7 +7,8 @@ use std::time::Instant;
 use super::{CallKey, ReplayCache, ReplayEntry, lock};
 
 impl ReplayCache {
-    /// Whether a call is known that was begun and abandoned, and not repeated yet.
+    /// Whether a call is known that was begun and abandoned, and whose repetition has not been
+    /// executed yet.
     #[must_use]
     pub fn has_interrupted(&self) -> bool {
         self.inner.open.count.load(Relaxed) > 0
@@ -47,10 +48,8 @@ impl ReplayCache {
         for known in names.values_mut().flatten().filter(|known| *known == key) {
             *known = next;
         }
-        if let Some(places) = &mut *lock(&open.places)
-            && let Some(index) = places.places.remove(key)
-        {
-            places.places.insert(next, index);
+        if let Some(carried) = &mut *lock(&open.carried) {
+            carried.rename(key, next, begun.contested);
         }
         let (mut shard, counters) = self.inner.shard(&next);
         if shard.entries.contains_key(&next) {

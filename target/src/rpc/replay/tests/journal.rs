@@ -322,6 +322,78 @@ fn a_call_stays_contested_when_it_is_repeated_by_another_process() {
 }
 
 #[test]
+fn what_others_do_during_a_repetition_counts() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut first = open(folder.path());
+    let (begun, _) = begin(&mut first, 0, 1, [10, 0]);
+    let second = open(killed(folder.path()).path());
+    let ticket = execute(&second.cache, begun, Instant::now());
+    assert!(ticket.again().unwrap().alone);
+    second.cache.contest(&key(&second.cache, 99), [10, 0]);
+    ticket.void();
+    assert!(!again(&second.cache, begun).alone);
+}
+
+/// As the process may be killed between the two.
+#[test]
+fn a_repetition_recorded_under_another_key_does_not_contest_the_call() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut first = open(folder.path());
+    let (began, keys) = (Moment::now(), [1, 2, 3].map(|xid| key(&first.cache, xid)));
+    let later = Moment {
+        boot: began.boot + 1,
+        ..began
+    };
+    for (key, began, names) in [
+        (&keys[0], began, [10, 11]),
+        (&keys[1], began, [10, 0]),
+        (&keys[2], later, [11, 0]),
+    ] {
+        assert!(first.writers[0].begin(key, began, names, false).is_some());
+    }
+    let second = open(killed(folder.path()).path());
+    let alone = keys.map(|key| again(&second.cache, key).alone);
+    assert_eq!(alone, [false, true, false]);
+}
+
+#[test]
+fn calls_that_have_another_key_from_now_on_keep_it_for_the_next_process() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut first = open(folder.path());
+    let begun = [1, 2, 3].map(|xid| begin(&mut first, 0, xid, [u64::from(xid), 0]).0);
+    let mut journal = killed(folder.path());
+    for round in 1..4 {
+        let next = open(journal.path());
+        let key = |xid| key(&next.cache, xid);
+        for xid in [1, 2] {
+            let before = 100 * (round - 1) + xid;
+            let before = if round == 1 {
+                begun[xid as usize - 1]
+            } else {
+                key(before)
+            };
+            // More often than there are slots to spare.
+            next.cache.reassign(&before, key(50));
+            next.cache.reassign(&key(50), key(51));
+            next.cache.reassign(&key(51), key(100 * round + xid));
+            assert!(next.cache.has_interrupted());
+        }
+        journal = killed(journal.path());
+    }
+    let last = open(journal.path());
+    assert_eq!(last.cache.usage().0, 3);
+    for known in [begun[2], key(&last.cache, 301), key(&last.cache, 302)] {
+        assert!(again(&last.cache, known).alone);
+    }
+    // Two that are one call from now on.
+    last.cache
+        .reassign(&key(&last.cache, 301), key(&last.cache, 302));
+    assert_eq!(last.cache.usage().0, 2);
+    let end = open(killed(journal.path()).path());
+    assert_eq!(end.cache.usage().0, 2);
+}
+
+#[test]
 fn a_range_that_the_file_does_not_have_is_refused() {
     let file = tempfile::tempfile().unwrap();
     file.set_len(PAGE as u64).unwrap();
