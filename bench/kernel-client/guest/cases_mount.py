@@ -258,3 +258,59 @@ def kill_of_the_server(context):
     for name in os.listdir(folder):
         os.unlink(os.path.join(folder, name))
     os.rmdir(folder)
+
+
+@case(shared=True, needs="kill")
+def kill_after_kill(context):
+    """The server dies again as soon as it answers anything, so that operations without an answer
+    are repeated to one server after the other. None is done twice, or refused for having been
+    done."""
+    folder = os.path.join(context.root, "kills")
+    os.mkdir(folder)
+    watched = os.open(os.path.join(folder, "watched"), os.O_RDWR | os.O_CREAT | os.O_DIRECT, 0o644)
+    os.pwritev(watched, [mmap.mmap(-1, 4096)], 0)
+    wrong = []
+    stop = threading.Event()
+    answers = threading.Semaphore(0)
+
+    def watching(_):
+        os.preadv(watched, [mmap.mmap(-1, 4096)], 0)
+        answers.release()
+
+    def naming(name):
+        one, other = (os.path.join(folder, f"{part}.{name}") for part in ("one", "other"))
+        os.close(os.open(one, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644))
+        os.link(one, other)
+        os.rename(one, one + "~")
+        os.unlink(other)
+        os.unlink(one + "~")
+        os.mkdir(one)
+        os.rmdir(one)
+
+    def guarded(body, name):
+        try:
+            while not stop.is_set():
+                body(name)
+        except OSError as error:
+            wrong.append(f"{name}: {error}")
+            answers.release()
+
+    workers = [threading.Thread(target=guarded, args=(body, name), daemon=True)
+               for body, name in ((watching, "watching"), (naming, "a"), (naming, "b"))]
+    for worker in workers:
+        worker.start()
+    for _ in range(12):
+        while answers.acquire(blocking=False):
+            pass
+        answers.acquire()
+        check(not wrong, "; ".join(wrong))
+        context.control.ask("kill")
+    answers.acquire()
+    stop.set()
+    for worker in workers:
+        worker.join()
+    check(not wrong, "; ".join(wrong))
+    os.close(watched)
+    equal(os.listdir(folder), ["watched"], "names at the end")
+    os.unlink(os.path.join(folder, "watched"))
+    os.rmdir(folder)

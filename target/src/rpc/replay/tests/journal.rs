@@ -360,37 +360,40 @@ fn a_repetition_recorded_under_another_key_does_not_contest_the_call() {
 fn calls_that_have_another_key_from_now_on_keep_it_for_the_next_process() {
     let folder = tempfile::tempdir().unwrap();
     let mut first = open(folder.path());
-    let begun = [1, 2, 3].map(|xid| begin(&mut first, 0, xid, [u64::from(xid), 0]).0);
+    // As many as have no slot to spare in whole pages.
+    const CALLS: u32 = 16;
+    let mut keys = Vec::new();
+    for xid in 0..CALLS {
+        keys.push(begin(&mut first, 0, xid, [u64::from(xid) + 1, 0]).0);
+    }
     let mut journal = killed(folder.path());
     for round in 1..4 {
         let next = open(journal.path());
         let key = |xid| key(&next.cache, xid);
-        for xid in [1, 2] {
-            let before = 100 * (round - 1) + xid;
-            let before = if round == 1 {
-                begun[xid as usize - 1]
-            } else {
-                key(before)
-            };
+        for (number, known) in (100 * round..).zip(&mut keys[..2]) {
             // More often than there are slots to spare.
-            next.cache.reassign(&before, key(50));
+            next.cache.reassign(known, key(50));
             next.cache.reassign(&key(50), key(51));
-            next.cache.reassign(&key(51), key(100 * round + xid));
+            next.cache.reassign(&key(51), key(number));
+            *known = key(number);
             assert!(next.cache.has_interrupted());
         }
         journal = killed(journal.path());
     }
     let last = open(journal.path());
-    assert_eq!(last.cache.usage().0, 3);
-    for known in [begun[2], key(&last.cache, 301), key(&last.cache, 302)] {
-        assert!(again(&last.cache, known).alone);
+    assert_eq!(last.cache.usage().0, keys.len());
+    for known in &keys {
+        assert!(again(&last.cache, *known).alone);
     }
-    // Two that are one call from now on.
-    last.cache
-        .reassign(&key(&last.cache, 301), key(&last.cache, 302));
-    assert_eq!(last.cache.usage().0, 2);
+    // Two that are one call from now on, and one that is contested.
+    last.cache.reassign(&keys[0], keys[1]);
+    assert_eq!(last.cache.usage().0, keys.len() - 1);
+    last.cache.contest(&key(&last.cache, 99), [3, 0]);
+    last.cache.reassign(&keys[2], key(&last.cache, 60));
     let end = open(killed(journal.path()).path());
-    assert_eq!(end.cache.usage().0, 2);
+    assert_eq!(end.cache.usage().0, keys.len() - 1);
+    assert!(again(&end.cache, keys[1]).alone);
+    assert!(!again(&end.cache, key(&end.cache, 60)).alone);
 }
 
 #[test]
