@@ -25,13 +25,17 @@ use crate::exports::Export;
 use crate::file_data::{TRANSFER_MAX, largest_transfer};
 use crate::replay::InterruptedCall;
 use crate::rpc::CallSubject;
-use crate::rpc::program::{ProgramCall, Unserved};
+use crate::rpc::program::{ProgramCall, SessionRequest, Unserved};
 use crate::store_times::StoreTimes;
 
 /// Bytes around the data of SEQUENCE, PUTFH and READ in a reply, and of SEQUENCE, PUTFH, WRITE and
 /// GETATTR in a call with the longest credentials.
 const AROUND_READ: usize = 256;
 const AROUND_WRITE: usize = 1024;
+
+/// Bytes at the end of SEQUENCE's arguments that may differ when a request is sent again: the
+/// highest slot in use, and whether to cache the reply.
+const SLOT_HINTS: usize = 8;
 
 /// Operations of a COMPOUND that are executed in one turn of the reactor. Clients send fewer.
 const OPERATIONS_AT_ONCE: u32 = 16;
@@ -97,8 +101,8 @@ pub(super) struct CompoundRun<'c, S, H: StateSeam> {
     /// Most bytes of READ and WRITE, as clients are told them.
     pub read_max: u64,
     pub write_max: u64,
-    /// The operations behind SEQUENCE, as they were received.
-    pub body: &'c [u8],
+    /// What identifies the request.
+    pub request: SessionRequest<'c>,
     /// The known facts about the present operation if an earlier process may have executed it.
     pub again: Option<InterruptedCall>,
     /// Whether an operation was executed that changes something.
@@ -155,7 +159,7 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
             turned_away: false,
             read_max: u64::from(largest_transfer(origin.identity.security)),
             write_max: u64::from(largest_transfer(origin.identity.security)),
-            body: &[],
+            request: SessionRequest::default(),
             again: None,
             changes: false,
             is_admitted: false,
@@ -172,6 +176,7 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
         reply: &mut CompoundReply<'_>,
     ) -> Result<bool, Unserved> {
         let count = header.operations;
+        self.request.body = input.rest();
         let mut operations =
             OperationReader::<Operation<'c>>::new(input, header.minor_version, header.operations);
         let (mut at, mut is_uncached) = (0, false);
@@ -271,7 +276,12 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
     ) -> Result<Progress, Unserved> {
         let (number, rule) = (step.known.number(), &step.rule);
         if let Operation::Sequence(sequence) = step.operation {
-            self.body = step.behind.rest();
+            let (all, body) = (self.request.body, step.behind.rest());
+            let same = (all.len() - body.len()).saturating_sub(SLOT_HINTS);
+            self.request = SessionRequest {
+                slot: &all[..same],
+                body,
+            };
             return self.sequence(sequence, call, header, reply).await;
         }
         let (current, saved) = (self.current.is_some(), self.saved.is_some());
@@ -304,7 +314,7 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
         let status = self.perform(step, call, reply).await?;
         if uses_names {
             if self.again.take().is_some() && status == OperationStatus::Delay {
-                call.put_off_change(self.body);
+                call.put_off_change(&self.request);
             }
             call.end_use();
         }
@@ -369,7 +379,7 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
                 }
                 SequenceOutcome::Refuse(status) => {
                     if status == OperationStatus::BadSession
-                        && let Some(message) = call.earlier_reply(self.body)
+                        && let Some(message) = call.earlier_reply(&self.request)
                     {
                         return Err(Unserved::Replay(message));
                     }

@@ -229,6 +229,16 @@ impl From<Broken> for Unserved {
     }
 }
 
+/// What stays the same when a request of a session is sent again. A client may encode it anew for
+/// that, with another highest slot (Linux does so for its next connection).
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SessionRequest<'a> {
+    /// The session, the slot and its sequence number.
+    pub slot: &'a [u8],
+    /// The operations, which another request may have as well.
+    pub body: &'a [u8],
+}
+
 /// A call with a sound header, as its program sees it.
 pub struct ProgramCall<'c, B> {
     /// The connection that it was received on.
@@ -314,7 +324,7 @@ impl<'c, B: Bulk> ProgramCall<'c, B> {
     ) -> Result<Option<InterruptedCall>, Unserved> {
         self.is_admitted = true;
         if self.procedure.once {
-            let key = self.key(self.xid, self.input.rest());
+            let key = self.key(self.xid, [self.input.rest(), &[]]);
             let ticket = self.control.enter(key, self.arrived).await?;
             self.admission = Some(Admission::new(ticket));
         }
@@ -325,16 +335,26 @@ impl<'c, B: Bulk> ProgramCall<'c, B> {
         Ok(admission.and_then(|admission| admission.record(self.control, &subject)))
     }
 
-    fn key(&self, xid: u32, arguments: &[u8]) -> CallKey {
+    fn key(&self, xid: u32, arguments: [&[u8]; 2]) -> CallKey {
         let call = (self.program, self.version, self.number);
-        let (replay, arguments) = (&self.control.replay, [arguments, &[]]);
+        let replay = &self.control.replay;
         replay.key(self.client(), xid, call, &self.identity, arguments)
+    }
+
+    /// The key of a request of a session.
+    fn request_key(&self, request: &SessionRequest<'_>) -> CallKey {
+        self.key(self.xid, [request.slot, request.body])
+    }
+
+    /// The key of the next request with the same operations.
+    fn next_request_key(&self, request: &SessionRequest<'_>) -> CallKey {
+        self.key(0, [&[], request.body])
     }
 
     /// Admits a change of names that others than the cache keep from being executed twice, but not
     /// beyond the end of the process: it is recorded in the journal if it outlives the process.
-    /// `body` are the arguments that the client repeats with another call, once it knows that the
-    /// process has ended. Returns the known facts about it if an earlier process may have executed
+    /// The client repeats its operations in another request, once it knows that the process has
+    /// ended. Returns the known facts about it if an earlier process may have executed
     /// it. The first change of a call has such a record; of others only the names are noted.
     ///
     /// # Errors
@@ -342,7 +362,7 @@ impl<'c, B: Bulk> ProgramCall<'c, B> {
     pub async fn begin_change(
         &mut self,
         subject: &CallSubject<'_>,
-        body: &[u8],
+        request: &SessionRequest<'_>,
     ) -> Result<Option<InterruptedCall>, Unserved> {
         if self.admission.is_some() {
             self.begin_use(subject);
@@ -351,9 +371,9 @@ impl<'c, B: Bulk> ProgramCall<'c, B> {
         if !subject.lasting || self.control.journal.get().is_none() {
             return Ok(None);
         }
-        let (key, replay) = (self.key(self.xid, self.input.rest()), &self.control.replay);
+        let (key, replay) = (self.request_key(request), &self.control.replay);
         if replay.has_interrupted() {
-            replay.reassign(&self.key(0, body), key);
+            replay.reassign(&self.next_request_key(request), key);
         }
         let ticket = self.control.enter(key, self.arrived).await?;
         let admission = self.admission.insert(Admission::new(ticket));
@@ -364,7 +384,7 @@ impl<'c, B: Bulk> ProgramCall<'c, B> {
     pub fn begin_use(&mut self, subject: &CallSubject<'_>) {
         if subject.lasting && self.control.journal.get().is_some() {
             // It is no call's, as none has such an identifier and no arguments.
-            let key = self.key(self.xid, &[]);
+            let key = self.key(self.xid, [&[]; 2]);
             self.names_in_use = self.control.note_use(&key, subject);
         }
     }
@@ -377,21 +397,22 @@ impl<'c, B: Bulk> ProgramCall<'c, B> {
     }
 
     /// The change of names that [`begin_change`](Self::begin_change) admitted was put off, and the
-    /// client sends the same `body` with another call later. What is known of it holds for that one.
-    pub fn put_off_change(&mut self, body: &[u8]) {
+    /// client sends the same operations in another request later. What is known of it holds for
+    /// that one.
+    pub fn put_off_change(&mut self, request: &SessionRequest<'_>) {
         if let Some(admission) = self.admission.take() {
             admission.void();
-            let key = self.key(self.xid, self.input.rest());
-            self.control.replay.reassign(&key, self.key(0, body));
+            let (key, next) = (self.request_key(request), self.next_request_key(request));
+            self.control.replay.reassign(&key, next);
         }
     }
 
     /// The reply that an earlier process gave to this call. If that process was executing the call,
-    /// the next call of the client with the arguments `body` is known as its repetition.
+    /// the next request of the client with the same operations is known as its repetition.
     #[must_use]
-    pub fn earlier_reply(&self, body: &[u8]) -> Option<Arc<[u8]>> {
-        let key = self.key(self.xid, self.input.rest());
-        self.control.replay.retire(&key, self.key(0, body))
+    pub fn earlier_reply(&self, request: &SessionRequest<'_>) -> Option<Arc<[u8]>> {
+        let (key, next) = (self.request_key(request), self.next_request_key(request));
+        self.control.replay.retire(&key, next)
     }
 
     /// Fetches the data that belongs at a position of the message.

@@ -363,6 +363,22 @@ fn v4_sess_81_a_second_kill_in_the_repetition_changes_nothing() {
     assert_eq!(world.run(&remove), Status::Ok);
 }
 
+/// Linux encodes a request anew for its next connection: by then it may use other slots.
+#[test]
+fn v4_sess_81_a_request_that_is_encoded_anew_is_known() {
+    let world = World::new();
+    world.old(b"one");
+    let remove = in_export(&[Operation::Remove(b"one")]);
+    let mut message = world.killed(Killed::After, &remove);
+    let (session, _) = world.session.get();
+    let found = message.windows(16).position(|bytes| bytes == session);
+    // Behind the session, the sequence number and the slot.
+    let highest = found.expect("it is in the request") + 24;
+    message[highest..highest + 4].copy_from_slice(&3_u32.to_be_bytes());
+    assert_eq!(world.recover(&message, &remove), Status::Ok);
+    assert_eq!(world.run(&remove), Status::NoEntry, "once only");
+}
+
 #[test]
 fn v4_sess_81_a_kill_before_the_repetition_changes_nothing() {
     let world = World::new();
