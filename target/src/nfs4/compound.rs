@@ -25,7 +25,7 @@ use crate::exports::Export;
 use crate::file_data::{TRANSFER_MAX, largest_transfer};
 use crate::replay::InterruptedCall;
 use crate::rpc::CallSubject;
-use crate::rpc::program::{ProgramCall, SessionRequest, Unserved};
+use crate::rpc::program::{ProgramCall, RepeatableRequest, Unserved};
 use crate::store_times::StoreTimes;
 
 /// Bytes around the data of SEQUENCE, PUTFH and READ in a reply, and of SEQUENCE, PUTFH, WRITE and
@@ -102,7 +102,7 @@ pub(super) struct CompoundRun<'c, S, H: StateSeam> {
     pub read_max: u64,
     pub write_max: u64,
     /// What identifies the request.
-    pub request: SessionRequest<'c>,
+    pub request: RepeatableRequest<'c>,
     /// The known facts about the present operation if an earlier process may have executed it.
     pub again: Option<InterruptedCall>,
     /// Whether an operation was executed that changes something.
@@ -159,7 +159,7 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
             turned_away: false,
             read_max: u64::from(largest_transfer(origin.identity.security)),
             write_max: u64::from(largest_transfer(origin.identity.security)),
-            request: SessionRequest::default(),
+            request: RepeatableRequest::default(),
             again: None,
             changes: false,
             is_admitted: false,
@@ -278,7 +278,7 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
         if let Operation::Sequence(sequence) = step.operation {
             let (all, body) = (self.request.body, step.behind.rest());
             let same = (all.len() - body.len()).saturating_sub(SLOT_HINTS);
-            self.request = SessionRequest {
+            self.request = RepeatableRequest {
                 slot: &all[..same],
                 body,
             };

@@ -232,7 +232,7 @@ impl From<Broken> for Unserved {
 /// What stays the same when a request of a session is sent again. A client may encode it anew for
 /// that, with another highest slot (Linux does so for its next connection).
 #[derive(Clone, Copy, Debug, Default)]
-pub struct SessionRequest<'a> {
+pub struct RepeatableRequest<'a> {
     /// The session, the slot and its sequence number.
     pub slot: &'a [u8],
     /// The operations, which another request may have as well.
@@ -342,12 +342,12 @@ impl<'c, B: Bulk> ProgramCall<'c, B> {
     }
 
     /// The key of a request of a session.
-    fn request_key(&self, request: &SessionRequest<'_>) -> CallKey {
+    fn request_key(&self, request: &RepeatableRequest<'_>) -> CallKey {
         self.key(self.xid, [request.slot, request.body])
     }
 
     /// The key of the next request with the same operations.
-    fn next_request_key(&self, request: &SessionRequest<'_>) -> CallKey {
+    fn next_request_key(&self, request: &RepeatableRequest<'_>) -> CallKey {
         self.key(0, [&[], request.body])
     }
 
@@ -362,7 +362,7 @@ impl<'c, B: Bulk> ProgramCall<'c, B> {
     pub async fn begin_change(
         &mut self,
         subject: &CallSubject<'_>,
-        request: &SessionRequest<'_>,
+        request: &RepeatableRequest<'_>,
     ) -> Result<Option<InterruptedCall>, Unserved> {
         if self.admission.is_some() {
             self.begin_use(subject);
@@ -399,7 +399,7 @@ impl<'c, B: Bulk> ProgramCall<'c, B> {
     /// The change of names that [`begin_change`](Self::begin_change) admitted was put off, and the
     /// client sends the same operations in another request later. What is known of it holds for
     /// that one.
-    pub fn put_off_change(&mut self, request: &SessionRequest<'_>) {
+    pub fn put_off_change(&mut self, request: &RepeatableRequest<'_>) {
         if let Some(admission) = self.admission.take() {
             admission.void();
             let (key, next) = (self.request_key(request), self.next_request_key(request));
@@ -410,7 +410,7 @@ impl<'c, B: Bulk> ProgramCall<'c, B> {
     /// The reply that an earlier process gave to this call. If that process was executing the call,
     /// the next request of the client with the same operations is known as its repetition.
     #[must_use]
-    pub fn earlier_reply(&self, request: &SessionRequest<'_>) -> Option<Arc<[u8]>> {
+    pub fn earlier_reply(&self, request: &RepeatableRequest<'_>) -> Option<Arc<[u8]>> {
         let (key, next) = (self.request_key(request), self.next_request_key(request));
         self.control.replay.retire(&key, next)
     }
