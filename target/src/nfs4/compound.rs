@@ -34,7 +34,7 @@ const AROUND_READ: usize = 256;
 const AROUND_WRITE: usize = 1024;
 
 /// Bytes at the end of SEQUENCE's arguments that may differ when a request is sent again: the
-/// highest slot in use, and whether to cache the reply.
+/// highest slot in use, and whether to cache the reply (RFC 8881 section 18.46.1).
 const SLOT_HINTS: usize = 8;
 
 /// Operations of a COMPOUND that are executed in one turn of the reactor. Clients send fewer.
