@@ -155,7 +155,6 @@ def exports_and_clients_have_pages(page):
         assert "requests" in page.text("#detail-facts").lower()
         shown = page.find("#detail-of-client").is_displayed()
         assert shown == (kind == "client"), kind
-        # The load connects anew from time to time.
         first = lambda: page.text("#detail-connections tbody td")
         page.until(lambda: not shown or first().isdigit(), "connections")
         assert page.find("#detail-latency").is_displayed() == (kind == "export")
