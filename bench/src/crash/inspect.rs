@@ -152,6 +152,11 @@ fn one(
     found: &mut Found,
 ) -> Result<()> {
     let handle = object.handle.context("no handle")?;
+    // First: it finishes a file that the server had made and not answered.
+    if let Some(made_by) = object.exclusive.take() {
+        exclusive(session, (directory, name), handle, made_by)?;
+        found.exclusive += 1;
+    }
     let attributes = session.getattr(handle).context("the handle from before")?;
     let kind = if object.directory {
         FileType::Directory
@@ -188,10 +193,6 @@ fn one(
         attributes.links,
         object.links
     );
-    if let Some(made_by) = object.exclusive.take() {
-        exclusive(session, (directory, name), handle, made_by)?;
-        found.exclusive += 1;
-    }
     content(
         session,
         object,
