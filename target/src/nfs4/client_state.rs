@@ -237,7 +237,7 @@ impl StateSeam for ClientState {
         u32::try_from(self.lease.get().as_secs()).unwrap_or(u32::MAX)
     }
 
-    async fn sequence(
+    fn sequence(
         &self,
         origin: &CallOrigin<'_>,
         arguments: &SequenceOperation,
@@ -319,6 +319,10 @@ impl StateSeam for ClientState {
         let data = cached_reply::data(reply);
         let head = cached_reply::head(reply);
         compound.claim.finish(Some(&[&head, reply.results, &data]));
+    }
+
+    fn abandon(&self, compound: ClientRequest) {
+        compound.claim.abandon();
     }
 
     async fn exchange_id(

@@ -16,8 +16,10 @@ use super::export_tree::ExportTree;
 use super::interrupted::uses_names;
 use super::owners::{OwnerNames, ReactorOwners};
 use super::position::FilePosition;
-use super::reply::{CompoundReply, SessionBounds};
-use super::seam::{CallOrigin, CompoundShape, FinishedReply, SequenceOutcome, StateSeam};
+use super::reply::CompoundReply;
+use super::seam::{
+    AcceptedSequence, CallOrigin, CompoundShape, FinishedReply, SequenceOutcome, StateSeam,
+};
 use super::table::{HandleNeed, OperationPosition, OperationRule, rule};
 use crate::access::Access;
 use crate::call::Bulk;
@@ -127,12 +129,12 @@ enum Progress {
 }
 
 /// A decoded operation, and its position.
-struct Step<'o, 'a> {
-    operation: &'o Operation<'a>,
-    known: OperationNumber,
-    rule: OperationRule,
+pub(super) struct Step<'o, 'a> {
+    pub operation: &'o Operation<'a>,
+    pub known: OperationNumber,
+    pub rule: OperationRule,
     /// What follows it.
-    behind: Decoder<'a>,
+    pub behind: Decoder<'a>,
 }
 
 impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
@@ -232,7 +234,7 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
     }
 
     /// Hands the results to the session.
-    fn finish(&mut self, reply: &mut CompoundReply<'_>) {
+    pub fn finish(&mut self, reply: &mut CompoundReply<'_>) {
         if let Some(session) = self.session.take() {
             let (results, items, data) = reply.results();
             let finished = FinishedReply {
@@ -344,53 +346,66 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
         reply: &mut CompoundReply<'_>,
     ) -> Result<Progress, Unserved> {
         let number = OperationNumber::Sequence.number();
+        Ok(match self.ask_for_slot(arguments, call, header) {
+            SequenceOutcome::Execute(accepted) => {
+                Progress::Answered(self.begin_request(arguments.session, accepted, reply))
+            }
+            SequenceOutcome::Repeat(cached) => {
+                Progress::Repeated(Box::pin(super::session::repeat(&cached, reply)).await)
+            }
+            SequenceOutcome::Uncached(results) => {
+                match reply.push(number, &Ok::<_, OperationStatus>(results)) {
+                    OperationStatus::Ok => Progress::Uncached,
+                    status => Progress::Answered(status),
+                }
+            }
+            SequenceOutcome::Refuse(status) => {
+                if status == OperationStatus::BadSession
+                    && let Some(message) = call.earlier_reply(&self.request)
+                {
+                    return Err(Unserved::Replay(message));
+                }
+                Progress::Answered(reply.refuse(number, status))
+            }
+        })
+    }
+
+    /// Asks for the slot of a SEQUENCE.
+    pub fn ask_for_slot<B: Bulk>(
+        &self,
+        arguments: &SequenceOperation,
+        call: &ProgramCall<'_, B>,
+        header: &CompoundHeader<'_>,
+    ) -> SequenceOutcome<H::Compound> {
         let shape = CompoundShape {
             operations: header.operations,
             request_bytes: call.length(),
             arguments: call.input().rest(),
         };
-        Ok(
-            match self.seam.sequence(&self.origin, arguments, &shape).await {
-                SequenceOutcome::Execute(accepted) => {
-                    self.session = Some(RequestInSession {
-                        compound: accepted.compound,
-                        id: arguments.session,
-                    });
-                    let SessionBounds {
-                        request,
-                        reply: most,
-                        ..
-                    } = accepted.bounds;
-                    self.read_max = self.read_max.min(transfer_max(most, AROUND_READ));
-                    self.write_max = self.write_max.min(transfer_max(request, AROUND_WRITE));
-                    reply.set_bounds(accepted.bounds);
-                    Progress::Answered(
-                        reply.push(number, &Ok::<_, OperationStatus>(accepted.reply)),
-                    )
-                }
-                SequenceOutcome::Repeat(cached) => {
-                    Progress::Repeated(Box::pin(super::session::repeat(&cached, reply)).await)
-                }
-                SequenceOutcome::Uncached(results) => {
-                    match reply.push(number, &Ok::<_, OperationStatus>(results)) {
-                        OperationStatus::Ok => Progress::Uncached,
-                        status => Progress::Answered(status),
-                    }
-                }
-                SequenceOutcome::Refuse(status) => {
-                    if status == OperationStatus::BadSession
-                        && let Some(message) = call.earlier_reply(&self.request)
-                    {
-                        return Err(Unserved::Replay(message));
-                    }
-                    Progress::Answered(reply.refuse(number, status))
-                }
-            },
-        )
+        self.seam.sequence(&self.origin, arguments, &shape)
+    }
+
+    /// Begins a request that has its slot, with the results of its SEQUENCE.
+    pub fn begin_request(
+        &mut self,
+        session: SessionId,
+        accepted: AcceptedSequence<H::Compound>,
+        reply: &mut CompoundReply<'_>,
+    ) -> OperationStatus {
+        self.session = Some(RequestInSession {
+            compound: accepted.compound,
+            id: session,
+        });
+        let bounds = accepted.bounds;
+        self.read_max = self.read_max.min(transfer_max(bounds.reply, AROUND_READ));
+        self.write_max = (self.write_max).min(transfer_max(bounds.request, AROUND_WRITE));
+        reply.set_bounds(bounds);
+        let number = OperationNumber::Sequence.number();
+        reply.push(number, &Ok::<_, OperationStatus>(accepted.reply))
     }
 
     /// Executes an operation that may be executed.
-    async fn perform<B: Bulk>(
+    pub async fn perform<B: Bulk>(
         &mut self,
         step: &Step<'_, '_>,
         call: &mut ProgramCall<'_, B>,

@@ -20,6 +20,7 @@
 //! COMPOUND.
 
 mod acl;
+mod at_once;
 mod attributes;
 mod cached_reply;
 mod callback;

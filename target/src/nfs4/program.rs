@@ -4,12 +4,14 @@ use std::cell::{OnceCell, RefCell};
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Instant;
 
 use millrace_reactor::Clock;
 use millrace_store::Store;
 use millrace_wire::nfs4::{COMPOUND, CompoundHeader, CompoundReplyHeader, OperationStatus};
 use millrace_wire::xdr::Decode;
 
+use super::at_once::ReadOnlyCompound;
 use super::compound::CompoundRun;
 use super::counters::Nfs4Counters;
 use super::export_tree::ExportTree;
@@ -18,7 +20,7 @@ use super::reply::CompoundReply;
 use super::rules;
 use super::seam::{CallOrigin, StateSeam};
 use crate::access::{Access, ServedExports};
-use crate::call::{Answer, Bulk, Reply, Shortage};
+use crate::call::{Answer, Bulk, NoBulk, Reply, Shortage};
 use crate::exports::Exports;
 use crate::latency::TurnEnd;
 use crate::rpc::program::{Program, ProgramAnswer, ProgramCall, ProgramInfo, Unserved};
@@ -87,6 +89,47 @@ impl<S: Store, H: StateSeam> Nfs4<S, H> {
         *known = Some((exports.clone(), Rc::clone(&tree)));
         tree
     }
+
+    /// A call's view of the exports.
+    fn access<'c, B>(&'c self, exports: &'c Exports<S>, call: &ProgramCall<'c, B>) -> Access<'c, S>
+    where
+        B: Bulk,
+    {
+        Access {
+            served: &self.exports,
+            exports,
+            client: call.client(),
+            identity: call.identity,
+        }
+    }
+
+    /// Counts a call for its export.
+    fn ended(
+        &self,
+        run: &CompoundRun<'_, S, H>,
+        (answer, success): (Answer, bool),
+        reply: &Reply,
+        arrived: Instant,
+    ) -> ProgramAnswer {
+        if let Some(export) = run.export {
+            let moved = (reply.account.read, reply.account.written);
+            self.exports.count(export, success, moved, arrived);
+        }
+        ProgramAnswer {
+            answer,
+            success,
+            turned_away: run.turned_away,
+        }
+    }
+}
+
+fn origin<'c, B: Bulk>(call: &ProgramCall<'c, B>, header: &CompoundHeader<'_>) -> CallOrigin<'c> {
+    CallOrigin {
+        connection: call.connection,
+        identity: call.identity,
+        arrived: call.arrived,
+        minor_version: header.minor_version,
+    }
 }
 
 /// Answers a COMPOUND of which no operation is executed.
@@ -145,18 +188,7 @@ impl<S: Store, H: StateSeam> Program for Nfs4<S, H> {
         };
         let exports = self.exports.table();
         let tree = self.tree(&exports);
-        let origin = CallOrigin {
-            connection: call.connection,
-            identity: call.identity,
-            arrived: call.arrived,
-            minor_version: header.minor_version,
-        };
-        let access = Access {
-            served: &self.exports,
-            exports: &exports,
-            client: call.client(),
-            identity: call.identity,
-        };
+        let (access, origin) = (self.access(&exports, call), origin(call, &header));
         let times = &self.counters.store;
         let mut run = CompoundRun::new(access, &tree, state, origin, times, self.owners.get());
         let ended = run.execute(call, &header, input, &mut results).await;
@@ -176,15 +208,32 @@ impl<S: Store, H: StateSeam> Program for Nfs4<S, H> {
             }
             Err(unserved) => return Err(unserved),
         };
-        if let Some(export) = run.export {
-            let moved = (reply.account.read, reply.account.written);
-            self.exports.count(export, success, moved, call.arrived);
+        Ok(self.ended(&run, (answer, success), reply, call.arrived))
+    }
+
+    fn serve_at_once(
+        &self,
+        call: &mut ProgramCall<'_, NoBulk>,
+        reply: &mut Reply,
+    ) -> Option<ProgramAnswer> {
+        let state = self.state().filter(|_| call.number == COMPOUND)?;
+        let mut input = call.input();
+        let header = CompoundHeader::decode(&mut input).ok()?;
+        if !header.tag.0.is_empty() || !state.minor_versions().contains(&header.minor_version) {
+            return None;
         }
-        Ok(ProgramAnswer {
-            answer,
-            success,
-            turned_away: run.turned_away,
-        })
+        let operations = ReadOnlyCompound::decode(&header, input)?;
+        let results = CompoundReply::begin(reply, &self.counters, &call.header(), &[]);
+        let mut results = results.ok()?;
+        let exports = self.exports.table();
+        let tree = self.tree(&exports);
+        let (access, origin) = (self.access(&exports, call), origin(call, &header));
+        let times = &self.counters.store;
+        let mut run = CompoundRun::new(access, &tree, state, origin, times, self.owners.get());
+        run.execute_at_once(call, &header, &operations, &mut results)?;
+        let success = results.status() == OperationStatus::Ok;
+        results.finish();
+        Some(self.ended(&run, (Answer::Send, success), reply, call.arrived))
     }
 
     fn turned(&self, end: &TurnEnd) {

@@ -48,6 +48,8 @@ pub(super) struct CompoundReply<'r> {
     apart: usize,
     /// Whether the results are those of an earlier execution.
     is_repeated: bool,
+    /// Whether results are counted as they are appended.
+    counts: bool,
     /// Whether no operation follows the one that is executed.
     pub is_last: bool,
 }
@@ -88,6 +90,7 @@ impl<'r> CompoundReply<'r> {
             gathered: 0,
             apart: 0,
             is_repeated: false,
+            counts: true,
             is_last: false,
         })
     }
@@ -95,6 +98,20 @@ impl<'r> CompoundReply<'r> {
     /// Lets the bounds of the session hold from here on.
     pub fn set_bounds(&mut self, bounds: SessionBounds) {
         self.bounds = bounds;
+    }
+
+    /// Has results counted by [`count`](Self::count) only.
+    pub fn count_later(&mut self) {
+        self.counts = false;
+    }
+
+    /// Counts the results of operations with these numbers, the last of which may have failed.
+    pub fn count(&self, numbers: impl Iterator<Item = u32>) {
+        for (number, at) in numbers.zip(1..=self.count) {
+            let is_last = at == self.count;
+            let status = if is_last { self.status } else { OperationStatus::Ok };
+            self.counters.operations.count(number, status);
+        }
     }
 
     /// The status of the last result.
@@ -222,7 +239,9 @@ impl<'r> CompoundReply<'r> {
     }
 
     fn appended(&mut self, number: u32, status: OperationStatus, length: usize) -> OperationStatus {
-        self.counters.operations.count(number, status);
+        if self.counts {
+            self.counters.operations.count(number, status);
+        }
         self.length += length;
         self.count += 1;
         self.status = status;

@@ -29,6 +29,7 @@ pub const INFO: ProgramInfo = ProgramInfo {
             ..ProcedureInfo::plain("compound")
                 .with_whole(XATTR_VALUE_MAX + AROUND_XATTR)
                 .with_results(ITEMS_MAX)
+                .immediate()
         },
     ],
     counted: true,

@@ -3,7 +3,8 @@
 //!
 //! The steps of a COMPOUND: [`StateSeam::sequence`] takes its slot, or returns the cached reply, or
 //! refuses it. The value that it returns for a new request is passed to all other calls, and to
-//! [`StateSeam::finish`] with the results when the last operation has been executed. A READ, WRITE
+//! [`StateSeam::finish`] with the results when the last operation has been executed, or to
+//! [`StateSeam::abandon`] if none had an effect and all are executed anew. A READ, WRITE
 //! or change of a size begins with [`StateSeam::begin_io`] and ends when the guard that this
 //! returns is dropped; both are ready at once in the steady state.
 
@@ -217,7 +218,7 @@ pub trait StateSeam: 'static {
     fn lease_seconds(&self) -> u32;
 
     /// SEQUENCE.
-    async fn sequence(
+    fn sequence(
         &self,
         origin: &CallOrigin<'_>,
         arguments: &SequenceOperation,
@@ -226,6 +227,9 @@ pub trait StateSeam: 'static {
 
     /// A request has been executed: its slot is free for the next one.
     fn finish(&self, compound: Self::Compound, reply: &FinishedReply<'_>);
+
+    /// A request is executed anew from its SEQUENCE on: its slot is as before that.
+    fn abandon(&self, compound: Self::Compound);
 
     /// EXCHANGE_ID.
     async fn exchange_id(

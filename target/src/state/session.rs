@@ -362,6 +362,14 @@ impl SessionClaim {
         self.end(reply)
     }
 
+    /// Gives the slot back, as [`SlotClaim::abandon`](super::SlotClaim::abandon).
+    pub fn abandon(mut self) {
+        self.is_open = false;
+        if let Some(slot) = self.session.slots.get(self.slot as usize) {
+            slot.resume(self.sequence, self.fingerprint).abandon();
+        }
+    }
+
     fn end(&mut self, reply: Option<&[&[u8]]>) -> bool {
         self.is_open = false;
         let slot = self.session.slots.get(self.slot as usize);

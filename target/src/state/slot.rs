@@ -161,7 +161,7 @@ impl SlotClaim<'_> {
         self.end(reply)
     }
 
-    /// Gives the slot back as if the request had not been sent: for errors of SEQUENCE itself.
+    /// Gives the slot back as if the request had not been sent.
     pub fn abandon(mut self) {
         self.is_open = false;
         self.slot.word.abandon(self.sequence);

@@ -40,6 +40,8 @@ pub struct SessionDouble {
     pub finished: Cell<u32>,
     pub changed: Cell<u32>,
     pub shapes: RefCell<Vec<(u32, usize)>>,
+    /// Requests that gave their slot back.
+    pub abandoned: Cell<u32>,
     /// Whether LOCK is refused.
     pub conflict: Cell<bool>,
     /// Whether nothing is noted, so that nothing is allocated.
@@ -57,6 +59,7 @@ impl Default for SessionDouble {
             finished: Cell::new(0),
             changed: Cell::new(0),
             shapes: RefCell::default(),
+            abandoned: Cell::new(0),
             conflict: Cell::new(false),
             is_quiet: Cell::new(false),
         }
@@ -122,7 +125,7 @@ impl StateSeam for SessionDouble {
         90
     }
 
-    async fn sequence(
+    fn sequence(
         &self,
         _: &CallOrigin<'_>,
         arguments: &SequenceOperation,
@@ -176,6 +179,12 @@ impl StateSeam for SessionDouble {
                 data: super::raw::gather(reply.data),
             });
         }
+    }
+
+    fn abandon(&self, _: DoubleRequest) {
+        self.sequence.set(self.sequence.get() - 1);
+        self.abandoned.set(self.abandoned.get() + 1);
+        self.shapes.borrow_mut().pop();
     }
 
     async fn exchange_id(
