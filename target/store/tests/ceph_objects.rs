@@ -84,6 +84,45 @@ fn a_name_is_not_moved_onto_a_directory_above_it() {
 }
 
 #[test]
+fn other_names_of_a_file_stay_when_one_is_replaced() {
+    let Some([one, _]) = two() else { return };
+    let (store, root) = (&one.store, one.root());
+    let directory = make_directory(store, root, b"directory");
+    let sole = make_directory(store, root, b"sole");
+    let file = create(store, &ROOT, root, b"replaced");
+    for (place, name) in [
+        (root, &b"beside"[..]),
+        (directory, b"below"),
+        (sole, b"sole"),
+    ] {
+        now(store.link(&ROOT, file, place, name)).result.unwrap();
+    }
+    create(store, &ROOT, directory, b"other");
+    // The library knows what is in the directories.
+    for place in [root, directory, sole] {
+        list(store, place);
+    }
+    create(store, &ROOT, root, b"moved");
+    let moved = now(store.rename(&ROOT, (root, b"moved"), (root, b"replaced")));
+    moved.result.unwrap();
+    for (place, name) in [
+        (root, &b"beside"[..]),
+        (directory, b"below"),
+        (sole, b"sole"),
+    ] {
+        let found = now(store.lookup(&ROOT, place, name)).map(|found| found.0);
+        assert_eq!(found, Ok(file), "{name:?}");
+        assert!(list(store, place).contains(&name.to_vec()), "{name:?}");
+    }
+    assert_eq!(attributes(store, file).links, 3);
+    let left = now(store.rename(&ROOT, (directory, b"below"), (root, b"left")));
+    left.result.unwrap();
+    now(store.remove(&ROOT, sole, b"sole")).result.unwrap();
+    now(store.remove(&ROOT, root, b"left")).result.unwrap();
+    assert_eq!(attributes(store, file).links, 1);
+}
+
+#[test]
 fn a_file_of_an_exclusive_creation_that_did_not_end_is_the_next_creators() {
     let Some([one, other]) = two() else { return };
     let root = one.root();

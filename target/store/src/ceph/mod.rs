@@ -28,6 +28,7 @@ mod listing;
 mod names;
 mod permission;
 mod ranges;
+mod rename;
 mod session;
 mod setattr;
 mod sys;

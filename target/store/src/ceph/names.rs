@@ -146,36 +146,25 @@ impl ClientView<'_> {
         to: (Handle, &[u8]),
     ) -> Renamed {
         let names = [from.1, to.1].map(|name| check::movable(name).and_then(visible));
-        let handles = (from.0, to.0);
+        let handles = [from.0, to.0];
+        let tried = names.clone();
         let done = self.ask(caller, move |context| {
-            let from = context.object(handles.0)?;
-            let to = if handles.0 == handles.1 {
-                from.clone()
-            } else {
-                context.object(handles.1)?
-            };
-            let kinds = [from.attributes.kind, to.attributes.kind];
-            if kinds != [Kind::Directory; 2] {
-                return Err(StoreError::NotDirectory);
-            }
-            let result = context.rename(&from, &to, names);
-            // The library learns of the change of another old directory a little later.
-            let is_known = handles.0 == handles.1 || result.is_err();
-            Ok(Renamed {
-                from: if is_known {
-                    context.after(&from)
-                } else {
-                    Consistency::default()
-                },
-                to: context.after(&to),
-                result,
-            })
+            context.renamed(handles, tried, false)
         });
-        done.await.unwrap_or_else(|error| Renamed {
-            from: Consistency::default(),
-            to: Consistency::default(),
-            result: Err(error),
-        })
+        let done = match done.await {
+            Ok(None) => {
+                let done =
+                    self.ask_alone(caller, move |context| context.renamed(handles, names, true));
+                done.await
+            }
+            done => done,
+        };
+        done.and_then(|done| done.ok_or(StoreError::Delay))
+            .unwrap_or_else(|error| Renamed {
+                from: Consistency::default(),
+                to: Consistency::default(),
+                result: Err(error),
+            })
     }
 
     pub(super) async fn link(
@@ -233,7 +222,7 @@ impl CallContext {
     }
 
     /// Whether a directory is another one, or below it.
-    fn is_within(&self, directory: &FoundObject, other: &FoundObject) -> Result<bool> {
+    pub(super) fn is_within(&self, directory: &FoundObject, other: &FoundObject) -> Result<bool> {
         let mut place = directory.clone();
         for _ in 0..DEPTH_MAX {
             if place.handle == other.handle {
@@ -268,63 +257,15 @@ impl CallContext {
     }
 
     /// Closes an object that has no names any more. Its space is free when all servers have.
-    fn let_go(&self, object: Option<FoundObject>) {
+    pub(super) fn let_go(&self, object: Option<FoundObject>) {
         if let Some(object) = object {
             self.session.forget(object.attributes.inode);
         }
     }
 
-    fn rename(
-        &self,
-        from: &FoundObject,
-        to: &FoundObject,
-        [from_name, to_name]: [Result<CString>; 2],
-    ) -> Result<()> {
-        let (from_name, to_name) = (from_name?, to_name?);
-        self.require_writable()?;
-        let moved = self.lookup(from, &from_name)?;
-        let replaced = match self.lookup(to, &to_name) {
-            Ok(found) => Some(found),
-            Err(StoreError::NotFound) => None,
-            Err(error) => return Err(error),
-        };
-        // Two names of one object stay. The library would take the first one for removed.
-        let object = moved.attributes.inode;
-        if replaced
-            .as_ref()
-            .is_some_and(|found| found.attributes.inode == object)
-        {
-            return Ok(());
-        }
-        // The MDS of release 16 never answers a rename onto a directory that the old name is in.
-        if let Some(replaced) = &replaced
-            && replaced.attributes.kind == Kind::Directory
-            && self.is_within(from, replaced)?
-        {
-            return Err(match moved.attributes.kind {
-                Kind::Directory => StoreError::NotEmpty,
-                _ => StoreError::IsDirectory,
-            });
-        }
-        // A directory's entry for its parent changes.
-        if moved.attributes.kind == Kind::Directory && from.handle != to.handle {
-            self.require(&moved, super::permission::WRITE)?;
-        }
-        let identity = &self.identity;
-        let moved = from.inode.rename(identity, &from_name, &to.inode, &to_name);
-        moved.map_err(|error| self.removal_error(error))?;
-        self.let_go(replaced.filter(is_last));
-        // The target first: after a failure the object may be found twice, but never nowhere.
-        self.settle(&to.inode)?;
-        if from.handle != to.handle {
-            self.settle(&from.inode)?;
-        }
-        Ok(())
-    }
-
     /// The meaning of an error of an operation that removes names. RFC 1813 does not permit
     /// `NFS3ERR_PERM` for these, which sticky directories cause.
-    fn removal_error(&self, error: Errno) -> StoreError {
+    pub(super) fn removal_error(&self, error: Errno) -> StoreError {
         match error {
             Errno::PERM | Errno::BUSY => StoreError::Denied,
             Errno::EXIST => StoreError::NotEmpty,
@@ -334,7 +275,7 @@ impl CallContext {
 }
 
 /// Whether an object is gone without one of its names.
-fn is_last(object: &FoundObject) -> bool {
+pub(super) fn is_last(object: &FoundObject) -> bool {
     object.attributes.kind == Kind::Directory || object.attributes.links <= 1
 }
 

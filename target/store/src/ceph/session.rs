@@ -1,7 +1,7 @@
 //! A mount, and the objects and files that are kept of it. All of it is used by helpers only, since
 //! also closing may block.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
@@ -27,6 +27,8 @@ pub(super) struct Session {
     /// The identity of the file system in handles.
     pub file_system: u64,
     pub superuser: Identity,
+    /// Shared by requests that use names.
+    names: RwLock<()>,
     mount: Arc<Mount>,
     most: usize,
 }
@@ -55,6 +57,7 @@ impl Session {
             root,
             file_system,
             superuser,
+            names: RwLock::new(()),
             mount,
             most: most.max(1),
         })
@@ -68,6 +71,16 @@ impl Session {
     /// The mount.
     pub fn mount(&self) -> &Arc<Mount> {
         &self.mount
+    }
+
+    /// Lets a request use names.
+    pub fn share_names(&self) -> RwLockReadGuard<'_, ()> {
+        self.names.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets one request alone use names.
+    pub fn own_names(&self) -> RwLockWriteGuard<'_, ()> {
+        self.names.write().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The object with a number.

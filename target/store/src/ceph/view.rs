@@ -89,7 +89,24 @@ impl ClientView<'_> {
         caller: &Caller,
         work: impl FnOnce(&CallContext) -> Result<T> + Send + 'static,
     ) -> Result<T> {
-        self.run(self.volume.names(), caller, work).await
+        let job = move |context: &CallContext| {
+            let _shared = context.session.share_names();
+            work(context)
+        };
+        self.run(self.volume.names(), caller, job).await
+    }
+
+    /// The same while no other such job runs.
+    pub async fn ask_alone<T: Send + 'static>(
+        &self,
+        caller: &Caller,
+        work: impl FnOnce(&CallContext) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let job = move |context: &CallContext| {
+            let _own = context.session.own_names();
+            work(context)
+        };
+        self.run(self.volume.names(), caller, job).await
     }
 
     /// Runs a job for a caller on one of the volume's helpers for data.

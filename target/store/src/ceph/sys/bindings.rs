@@ -75,6 +75,12 @@ unsafe extern "C" {
         option: *const c_char,
         value: *const c_char,
     ) -> c_int;
+    pub fn ceph_conf_get(
+        mount: *mut RawMount,
+        option: *const c_char,
+        value: *mut c_char,
+        room: usize,
+    ) -> c_int;
     pub fn ceph_init(mount: *mut RawMount) -> c_int;
     pub fn ceph_select_filesystem(mount: *mut RawMount, name: *const c_char) -> c_int;
     pub fn ceph_set_mount_timeout(mount: *mut RawMount, seconds: u32) -> c_int;

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use rustix::io::Errno;
 
 use super::bindings::{
-    RECLAIM_RESET, RawMount, ceph_abort_conn, ceph_conf_read_file, ceph_conf_set, ceph_create,
-    ceph_finish_reclaim, ceph_get_fs_cid, ceph_init, ceph_mount, ceph_release,
+    RECLAIM_RESET, RawMount, ceph_abort_conn, ceph_conf_get, ceph_conf_read_file, ceph_conf_set,
+    ceph_create, ceph_finish_reclaim, ceph_get_fs_cid, ceph_init, ceph_mount, ceph_release,
     ceph_select_filesystem, ceph_set_mount_timeout, ceph_set_session_timeout, ceph_set_uuid,
     ceph_start_reclaim, ceph_umask, ceph_unmount,
 };
@@ -36,6 +36,9 @@ pub struct MountConfig {
     pub options: Vec<(String, String)>,
 }
 
+/// The option that bounds the names that the library caches.
+const CACHED_NAMES: &CStr = c"client_cache_size";
+
 /// Why a mount failed.
 #[derive(Debug, thiserror::Error)]
 #[error("{step}: {error}")]
@@ -49,6 +52,8 @@ pub struct MountError {
 /// A mounted file system. Dropping it unmounts, which waits for the cluster.
 pub struct Mount {
     raw: NonNull<RawMount>,
+    /// How many names the library may cache, as it writes that.
+    cached_names: CString,
     is_mounted: bool,
 }
 
@@ -79,9 +84,11 @@ impl Mount {
         let raw = NonNull::new(raw).ok_or_else(|| failed("creating a client", Errno::NOMEM))?;
         let mut mount = Self {
             raw,
+            cached_names: CString::default(),
             is_mounted: false,
         };
         mount.configure(config)?;
+        mount.cached_names = mount.get(CACHED_NAMES)?;
         mount.attach(config)?;
         Ok(mount)
     }
@@ -98,6 +105,28 @@ impl Mount {
             self.set(&text("option", name)?, &text(name, value)?)?;
         }
         Ok(())
+    }
+
+    /// Has the library forget all names that it caches when `request` ends, which must be a request
+    /// to change names, also one that fails.
+    ///
+    /// # Errors
+    /// The cache cannot be changed.
+    pub fn forget_names<T>(&self, request: impl FnOnce() -> T) -> Result<T, MountError> {
+        self.set(CACHED_NAMES, c"0")?;
+        let done = request();
+        self.set(CACHED_NAMES, &self.cached_names)?;
+        Ok(done)
+    }
+
+    fn get(&self, name: &CStr) -> Result<CString, MountError> {
+        let mut value = [0_u8; 64];
+        let (option, out, room) = (name.as_ptr(), value.as_mut_ptr(), value.len());
+        // SAFETY: a mount of the library, a text, and memory of this length that it fills.
+        let got = unsafe { ceph_conf_get(self.as_ptr(), option, out.cast(), room) };
+        step(&format!("reading the option {name:?}"), got)?;
+        let value = CStr::from_bytes_until_nul(&value).map(CStr::to_owned);
+        value.map_err(|_| failed(&format!("reading the option {name:?}"), Errno::RANGE))
     }
 
     fn set(&self, name: &CStr, value: &CStr) -> Result<(), MountError> {
