@@ -6,12 +6,12 @@ use std::task::{Context, Poll, Waker};
 use arrayvec::ArrayVec;
 use millrace_store::Store;
 use millrace_wire::nfs4::{
-    CompoundHeader, CompoundOperation, Operation, OperationNumber, OperationReader,
-    OperationStatus, SequenceOperation,
+    Bitmap, CompoundHeader, HandleBytes, OperationNumber, OperationStatus, ReadOperation,
+    SequenceOperation,
 };
-use millrace_wire::xdr::Decoder;
+use millrace_wire::xdr::{Decode, Decoder};
 
-use super::compound::{CompoundRun, Step};
+use super::compound::CompoundRun;
 use super::position::FilePosition;
 use super::reply::CompoundReply;
 use super::seam::{SequenceOutcome, StateSeam};
@@ -28,43 +28,75 @@ pub(super) struct ReadOnlyCompound<'a> {
     handle: &'a [u8],
     /// What follows PUTFH.
     behind: Decoder<'a>,
-    reading: ArrayVec<(Operation<'a>, OperationNumber), READING_MOST>,
+    reading: ArrayVec<ReadingOperation<'a>, READING_MOST>,
+}
+
+/// An operation that changes nothing.
+enum ReadingOperation<'a> {
+    Access(u32),
+    Getattr(Bitmap),
+    Getfh,
+    Lookup(&'a [u8]),
+    Read(ReadOperation),
 }
 
 impl<'a> ReadOnlyCompound<'a> {
     /// Decodes a COMPOUND; `None` if it is of another kind, or does not decode.
-    pub fn decode(header: &CompoundHeader<'_>, input: Decoder<'a>) -> Option<Self> {
-        if header.operations as usize > READING_MOST + 2 {
+    pub fn decode(header: &CompoundHeader<'_>, mut input: Decoder<'a>) -> Option<Self> {
+        let count = (header.operations as usize).checked_sub(2)?;
+        if count > READING_MOST || !is_next(&mut input, OperationNumber::Sequence) {
             return None;
         }
-        let (minor_version, count) = (header.minor_version, header.operations);
-        let mut operations = OperationReader::<Operation<'a>>::new(input, minor_version, count);
-        let Operation::Sequence(sequence) = operations.next()?.ok()? else {
+        let sequence = SequenceOperation::decode(&mut input).ok()?;
+        if !is_next(&mut input, OperationNumber::Putfh) {
             return None;
-        };
-        let Operation::Putfh(handle) = operations.next()?.ok()? else {
-            return None;
-        };
-        let behind = *operations.input();
+        }
+        let handle = HandleBytes::decode(&mut input).ok()?.0;
+        let behind = input;
         let mut reading = ArrayVec::new();
-        for _ in 2..count {
-            let operation = operations.next()?.ok()?;
-            let number = OperationNumber::from_number(operation.number())?;
-            match operation {
-                Operation::Read(_)
-                | Operation::Getattr(_)
-                | Operation::Access(_)
-                | Operation::Lookup(_)
-                | Operation::Getfh(()) => reading.push((operation, number)),
-                _ => return None,
-            }
+        for _ in 0..count {
+            reading.push(ReadingOperation::decode(&mut input)?);
         }
         Some(Self {
             sequence,
-            handle: handle.0,
+            handle,
             behind,
             reading,
         })
+    }
+}
+
+/// Whether this operation is the next one.
+fn is_next(input: &mut Decoder<'_>, known: OperationNumber) -> bool {
+    input.u32() == Ok(known.number())
+}
+
+impl<'a> ReadingOperation<'a> {
+    fn decode(input: &mut Decoder<'a>) -> Option<Self> {
+        const ACCESS: u32 = OperationNumber::Access.number();
+        const GETATTR: u32 = OperationNumber::Getattr.number();
+        const GETFH: u32 = OperationNumber::Getfh.number();
+        const LOOKUP: u32 = OperationNumber::Lookup.number();
+        const READ: u32 = OperationNumber::Read.number();
+        let decoded = match input.u32().ok()? {
+            ACCESS => input.u32().map(Self::Access),
+            GETATTR => Bitmap::decode(input).map(Self::Getattr),
+            GETFH => Ok(Self::Getfh),
+            LOOKUP => Decode::decode(input).map(Self::Lookup),
+            READ => ReadOperation::decode(input).map(Self::Read),
+            _ => return None,
+        };
+        decoded.ok()
+    }
+
+    fn number(&self) -> OperationNumber {
+        match self {
+            Self::Access(_) => OperationNumber::Access,
+            Self::Getattr(_) => OperationNumber::Getattr,
+            Self::Getfh => OperationNumber::Getfh,
+            Self::Lookup(_) => OperationNumber::Lookup,
+            Self::Read(_) => OperationNumber::Read,
+        }
     }
 }
 
@@ -81,13 +113,12 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
     /// has to wait all the same, or may not be executed: it has had no effect then.
     pub fn execute_at_once(
         &mut self,
-        call: &mut ProgramCall<'_, NoBulk>,
+        call: &ProgramCall<'_, NoBulk>,
         header: &CompoundHeader<'_>,
         operations: &ReadOnlyCompound<'c>,
         reply: &mut CompoundReply<'_>,
     ) -> Option<()> {
-        let (handle, behind) = (operations.handle, operations.behind);
-        self.put_handle(handle, behind).ok()?;
+        self.put_handle(operations.handle, operations.behind).ok()?;
         match self.position() {
             Ok(FilePosition::Object(object)) => object.export.store.immediate()?,
             _ => return None,
@@ -98,8 +129,8 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
         };
         reply.count_later();
         let begun = self.begin_request(sequence.session, accepted, reply);
-        let is_done = begun == OperationStatus::Ok
-            && self.read_object(call, operations, reply).is_some();
+        let is_done =
+            begun == OperationStatus::Ok && self.read_object(&operations.reading, reply).is_some();
         if !is_done {
             if let Some(session) = self.session.take() {
                 self.seam.abandon(session.compound);
@@ -108,36 +139,46 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
         }
         self.finish(reply);
         let before = [OperationNumber::Sequence, OperationNumber::Putfh];
-        let reading = operations.reading.iter().map(|(_, number)| *number);
-        reply.count(before.into_iter().chain(reading).map(|known| known.number()));
+        let reading = operations.reading.iter().map(ReadingOperation::number);
+        let all = before.into_iter().chain(reading);
+        reply.count(all.map(OperationNumber::number));
         Some(())
     }
 
     /// Executes the operations behind SEQUENCE, as far as they need not wait.
     fn read_object(
         &mut self,
-        call: &mut ProgramCall<'_, NoBulk>,
-        operations: &ReadOnlyCompound<'c>,
+        operations: &[ReadingOperation<'c>],
         reply: &mut CompoundReply<'_>,
     ) -> Option<()> {
-        let mut left = operations.reading.len();
+        let mut left = operations.len();
         reply.is_last = left == 0;
         let number = OperationNumber::Putfh.number();
         let mut status = reply.push_status(number, OperationStatus::Ok);
-        for (operation, known) in &operations.reading {
+        for operation in operations {
             if status != OperationStatus::Ok {
                 break;
             }
             left -= 1;
             reply.is_last = left == 0;
-            let step = Step {
-                operation,
-                known: *known,
-                rule: rule(*known),
-                behind: operations.behind,
+            let known = operation.number();
+            at_once(reply.reserve(rule(known).result_bytes))?;
+            let number = known.number();
+            status = match operation {
+                ReadingOperation::Access(asked) => {
+                    let results = at_once(self.access(*asked))?;
+                    reply.push(number, &results)
+                }
+                ReadingOperation::Getattr(wanted) => {
+                    at_once(self.get_attributes(wanted, number, reply))?
+                }
+                ReadingOperation::Getfh => self.get_handle(reply),
+                ReadingOperation::Lookup(name) => {
+                    let outcome = at_once(self.lookup(name))?;
+                    reply.push_status(number, outcome.err().unwrap_or(OperationStatus::Ok))
+                }
+                ReadingOperation::Read(arguments) => at_once(self.read(arguments, reply))?,
             };
-            at_once(reply.reserve(step.rule.result_bytes))?;
-            status = at_once(self.perform(&step, call, reply))?.ok()?;
         }
         Some(())
     }

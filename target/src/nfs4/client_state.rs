@@ -309,13 +309,15 @@ impl StateSeam for ClientState {
         }
     }
 
-    fn finish(&self, compound: ClientRequest, reply: &FinishedReply<'_>) {
-        let is_small = reply.data.is_empty() && reply.results.len() <= CACHED_UNASKED;
-        let is_wanted = compound.is_cached || (reply.changes && is_small);
-        if !is_wanted {
+    fn finish(&self, compound: ClientRequest, reply: Option<&FinishedReply<'_>>) {
+        let is_wanted = |reply: &&FinishedReply<'_>| {
+            let is_small = reply.data.is_empty() && reply.results.len() <= CACHED_UNASKED;
+            compound.is_cached || (reply.changes && is_small)
+        };
+        let Some(reply) = reply.filter(is_wanted) else {
             compound.claim.finish(None);
             return;
-        }
+        };
         let data = cached_reply::data(reply);
         let head = cached_reply::head(reply);
         compound.claim.finish(Some(&[&head, reply.results, &data]));

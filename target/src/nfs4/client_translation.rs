@@ -92,12 +92,10 @@ pub(super) fn fingerprint(
     shape: &CompoundShape<'_>,
 ) -> RequestFingerprint {
     let compared = shape.arguments.len().min(COMPARED);
-    let mut hasher = SipHasher13::new();
-    hasher.write(&shape.arguments[..compared]);
-    hasher.write_usize(shape.request_bytes);
+    let checksum = crc32c::crc32c(&shape.arguments[..compared]);
     RequestFingerprint {
         caller: caller_word(identity),
-        checksum: hasher.finish(),
+        checksum: u64::from(checksum) << 32 ^ shape.request_bytes as u64,
     }
 }
 

@@ -129,12 +129,12 @@ enum Progress {
 }
 
 /// A decoded operation, and its position.
-pub(super) struct Step<'o, 'a> {
-    pub operation: &'o Operation<'a>,
-    pub known: OperationNumber,
-    pub rule: OperationRule,
+struct Step<'o, 'a> {
+    operation: &'o Operation<'a>,
+    known: OperationNumber,
+    rule: OperationRule,
     /// What follows it.
-    pub behind: Decoder<'a>,
+    behind: Decoder<'a>,
 }
 
 impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
@@ -236,6 +236,10 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
     /// Hands the results to the session.
     pub fn finish(&mut self, reply: &mut CompoundReply<'_>) {
         if let Some(session) = self.session.take() {
+            if !self.changes && !reply.is_to_be_cached() {
+                self.seam.finish(session.compound, None);
+                return;
+            }
             let (results, items, data) = reply.results();
             let finished = FinishedReply {
                 results,
@@ -243,7 +247,7 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
                 data,
                 changes: self.changes,
             };
-            self.seam.finish(session.compound, &finished);
+            self.seam.finish(session.compound, Some(&finished));
         }
     }
 
@@ -405,7 +409,7 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
     }
 
     /// Executes an operation that may be executed.
-    pub async fn perform<B: Bulk>(
+    async fn perform<B: Bulk>(
         &mut self,
         step: &Step<'_, '_>,
         call: &mut ProgramCall<'_, B>,
@@ -435,17 +439,7 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
             Operation::Restorefh(()) => self.restore(step.behind),
             Operation::Lookup(name) => self.lookup(name).await,
             Operation::Lookupp(()) => Box::pin(self.lookup_parent()).await,
-            Operation::Getfh(()) => {
-                let handle = self.position().map(|position| self.handle(position));
-                return Ok(reply.push_with(number, |out| match &handle {
-                    Ok(handle) => {
-                        out.u32(OperationStatus::Ok.number())?;
-                        out.opaque(handle.as_bytes())?;
-                        Ok(OperationStatus::Ok)
-                    }
-                    Err(status) => out.u32(status.number()).map(|()| *status),
-                }));
-            }
+            Operation::Getfh(()) => return Ok(self.get_handle(reply)),
             // Less frequent operations are boxed, so that they do not enlarge all tasks.
             operation => {
                 let pool = reply.inner().pool().clone();

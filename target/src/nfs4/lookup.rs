@@ -31,20 +31,19 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
 
     /// PUTFH.
     pub fn put_handle(&mut self, handle: &[u8], behind: Decoder<'_>) -> Outcome {
-        let position = match self.access.find(handle) {
-            Ok(found) => self.access.visible(found).map(FilePosition::Object),
-            // Pseudo folders have an export of their own, which is in no table.
-            Err(AccessError::Stale) => match self.pseudo_folder(handle) {
-                Some(folder) => Ok(FilePosition::Folder(folder)),
-                None => Err(AccessError::Stale),
-            },
-            Err(error) => Err(error),
+        let found = self.access.find(handle);
+        let error = match found.and_then(|found| self.access.visible(found)) {
+            Ok(object) => return self.put(FilePosition::Object(object), behind),
+            Err(error) => error,
         };
-        let position = position.map_err(|error| {
-            self.turned_away |= error == AccessError::NotAdmitted;
-            status::of_access(error)
-        })?;
-        self.put(position, behind)
+        // Pseudo folders have an export of their own, which is in no table.
+        if error == AccessError::Stale
+            && let Some(folder) = self.pseudo_folder(handle)
+        {
+            return self.put(FilePosition::Folder(folder), behind);
+        }
+        self.turned_away |= error == AccessError::NotAdmitted;
+        Err(status::of_access(error))
     }
 
     fn pseudo_folder(&self, handle: &[u8]) -> Option<FolderIndex> {
@@ -69,15 +68,16 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
         Ok(())
     }
 
+    #[inline]
     fn put(&mut self, position: FilePosition<'c, S>, behind: Decoder<'_>) -> Outcome {
-        if let FilePosition::Object(object) = &position {
+        self.set_current(position);
+        if let Some(FilePosition::Object(object)) = &self.current {
             self.export = self.export.or(Some(object.export));
             if !self.access.takes(object.export) && puts_to_use(behind) {
                 self.turned_away = true;
                 return Err(OperationStatus::WrongSecurity);
             }
         }
-        self.set_current(position);
         Ok(())
     }
 
@@ -105,6 +105,19 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
     pub fn export_at(&self, folder: FolderIndex) -> Option<&'c Export<S>> {
         let export = self.access.exports.by_id(self.tree.export(folder)?)?;
         export.rules.admits(self.access.client).then_some(&**export)
+    }
+
+    /// GETFH.
+    pub fn get_handle(&self, reply: &mut CompoundReply<'_>) -> OperationStatus {
+        let handle = self.position().map(|position| self.handle(position));
+        reply.push_with(OperationNumber::Getfh.number(), |out| match &handle {
+            Ok(handle) => {
+                out.u32(OperationStatus::Ok.number())?;
+                out.opaque(handle.as_bytes())?;
+                Ok(OperationStatus::Ok)
+            }
+            Err(status) => out.u32(status.number()).map(|()| *status),
+        })
     }
 
     /// LOOKUP.

@@ -105,12 +105,18 @@ impl<'r> CompoundReply<'r> {
         self.counts = false;
     }
 
-    /// Counts the results of operations with these numbers, the last of which may have failed.
+    /// Counts the results, which are those of operations with these numbers.
+    #[inline]
     pub fn count(&self, numbers: impl Iterator<Item = u32>) {
-        for (number, at) in numbers.zip(1..=self.count) {
-            let is_last = at == self.count;
-            let status = if is_last { self.status } else { OperationStatus::Ok };
-            self.counters.operations.count(number, status);
+        let mut left = self.count;
+        for number in numbers {
+            left -= 1;
+            if left == 0 {
+                // Only the last one may have failed.
+                self.counters.operations.count(number, self.status);
+                return;
+            }
+            self.counters.operations.count(number, OperationStatus::Ok);
         }
     }
 
@@ -158,9 +164,12 @@ impl<'r> CompoundReply<'r> {
 
     /// Makes the buffer long enough for a result of so many bytes, as far as the bounds allow.
     pub async fn reserve(&mut self, bytes: usize) {
-        let bytes = self.length + bytes.min(self.left()) + FAILURE;
-        if bytes > self.reply.room().len() {
-            self.reply.extend(self.length, bytes).await;
+        let room = self.reply.room_length();
+        if self.length + bytes + FAILURE > room {
+            let bytes = self.length + bytes.min(self.left()) + FAILURE;
+            if bytes > room {
+                self.reply.extend(self.length, bytes).await;
+            }
         }
     }
 
@@ -300,6 +309,11 @@ impl<'r> CompoundReply<'r> {
             });
         }
         status
+    }
+
+    /// Whether the client asked for a copy of the reply to be kept for it.
+    pub fn is_to_be_cached(&self) -> bool {
+        self.bounds.cached.is_some()
     }
 
     /// The results so far, from the status of the COMPOUND on, the data that they leave out

@@ -225,8 +225,9 @@ pub trait StateSeam: 'static {
         shape: &CompoundShape<'_>,
     ) -> SequenceOutcome<Self::Compound>;
 
-    /// A request has been executed: its slot is free for the next one.
-    fn finish(&self, compound: Self::Compound, reply: &FinishedReply<'_>);
+    /// A request has been executed: its slot is free for the next one. Without the reply of one
+    /// that changed nothing, if it need not be cached.
+    fn finish(&self, compound: Self::Compound, reply: Option<&FinishedReply<'_>>);
 
     /// A request is executed anew from its SEQUENCE on: its slot is as before that.
     fn abandon(&self, compound: Self::Compound);

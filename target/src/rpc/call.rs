@@ -354,12 +354,19 @@ impl Reply {
     /// Where to encode the message: as much of the buffer as the transport can carry.
     #[inline]
     pub fn room(&mut self) -> &mut [u8] {
-        let start = self.limits.headroom.min(self.buffer.len());
-        let end = self
-            .buffer
-            .len()
-            .min(start.saturating_add(self.limits.message));
-        &mut self.buffer[start..end]
+        let buffer = &mut self.buffer[..];
+        let start = self.limits.headroom.min(buffer.len());
+        let behind = &mut buffer[start..];
+        let length = behind.len().min(self.limits.message);
+        &mut behind[..length]
+    }
+
+    /// The bytes of [`room`](Self::room).
+    #[inline]
+    #[must_use]
+    pub fn room_length(&self) -> usize {
+        let behind = self.buffer.len().saturating_sub(self.limits.headroom);
+        behind.min(self.limits.message)
     }
 
     /// The message as far as it was encoded.
@@ -374,7 +381,7 @@ impl Reply {
     /// If it is more than the room.
     pub fn set_length(&mut self, length: usize) {
         assert!(
-            length <= self.room().len(),
+            length <= self.room_length(),
             "a reply must not leave its buffer"
         );
         self.length = length;

@@ -10,16 +10,19 @@
 //! is generic over its atomic integer, so that the model test explores all interleavings of this
 //! code.
 
-use std::hash::{Hash, Hasher};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use millrace_store::Handle;
 use siphasher::sip::SipHasher13;
 
 use super::clients::ClientId;
 use super::files::FileKey;
 use super::share::ShareMode;
 use super::stateid::Stateid;
+
+/// Bytes of a stateid, a client and an export, as a tag depends on them.
+const HASHED_HEAD: usize = 12 + 8 + 8;
 
 /// States in a piece of the table, which grows by pieces.
 const PIECE: usize = 4096;
@@ -144,10 +147,15 @@ impl PublishedStates {
     }
 
     fn tag(&self, client: ClientId, file: &FileKey, stateid: &Stateid) -> u64 {
-        let mut hasher = SipHasher13::new_with_key(&self.key);
-        hasher.write(&stateid.other);
-        hasher.write_u64(client.0);
-        file.hash(&mut hasher);
-        hasher.finish()
+        // In one piece, which costs half as much.
+        let mut hashed = [0; HASHED_HEAD + Handle::MAX];
+        hashed[..12].copy_from_slice(&stateid.other);
+        hashed[12..20].copy_from_slice(&client.0.to_ne_bytes());
+        hashed[20..HASHED_HEAD].copy_from_slice(&file.export.to_ne_bytes());
+        // The only part whose length varies is the last one.
+        let object = file.object.as_bytes();
+        let end = HASHED_HEAD + object.len();
+        hashed[HASHED_HEAD..end].copy_from_slice(object);
+        SipHasher13::new_with_key(&self.key).hash(&hashed[..end])
     }
 }

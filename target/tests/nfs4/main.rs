@@ -10,6 +10,7 @@ mod session_client;
 mod support;
 
 mod acl;
+mod at_once;
 mod attributes;
 mod callbacks;
 mod changes;

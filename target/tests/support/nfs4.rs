@@ -6,6 +6,7 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Waker};
 use std::time::Instant;
 
@@ -16,7 +17,7 @@ use millrace::call::{
 use millrace::exports::{Exports, Rules};
 use millrace::flow::Flow;
 use millrace::handle::HandleKey;
-use millrace::nfs4::{Nfs4, SessionBounds, StateSeam};
+use millrace::nfs4::{Nfs4, Nfs4Counters, SessionBounds, StateSeam};
 use millrace::replay::{ReplayCache, ReplayLimits};
 use millrace::rpc::ConnectionRef;
 use millrace::rpc::dispatch::Dispatcher;
@@ -43,6 +44,7 @@ pub struct Bench4<H: StateSeam = SessionDouble> {
     pub programs: Programs4<H>,
     pub exports: Rc<ServedExports<MemoryStore>>,
     pub state: Rc<H>,
+    pub counters: Arc<Nfs4Counters>,
     pub flow: Flow,
     connection: RefCell<ConnectionRef>,
     pub limits: Cell<Limits>,
@@ -157,6 +159,7 @@ impl<H: StateSeam> Bench4<H> {
         let exports = Rc::new(ServedExports::new(exports, HandleKey::new(&SECRET)));
         let program = Nfs4::new(Rc::clone(&exports));
         program.serve_with(Rc::clone(&state));
+        let counters = program.counters();
         let replay = ReplayCache::new(ReplayLimits::default());
         let pool = Pool::new(&registry, PoolConfig { bytes: 16 << 20 }).unwrap();
         let flow = flow(&pool);
@@ -167,6 +170,7 @@ impl<H: StateSeam> Bench4<H> {
             programs: Dispatcher::over((program, ()), replay),
             exports,
             state,
+            counters,
             connection: RefCell::new(connection(&flow, Peer::new(peer, TransportKind::Rdma))),
             flow,
             limits: Cell::new(LIMITS),
@@ -247,25 +251,51 @@ impl<H: StateSeam> Bench4<H> {
         ready(self.exchange(message, bulk, chunks))
     }
 
-    /// The same, for calls that wait.
+    /// The same, for calls that wait. As transports do, it tries first whether the call need not.
     pub async fn exchange(
         &self,
         message: &[u8],
         bulk: &[BulkArgument],
         chunks: &mut Chunks<'_>,
     ) -> (Answer, Vec<u8>, BulkResults) {
-        let buffer = self.pool.try_acquire(Class::Control).unwrap();
-        let mut reply = Reply::new(&self.pool, buffer, self.limits.get(), Vec::new());
-        let connection = self.connection.borrow().clone();
-        let call = Call {
-            connection: &connection,
-            arrived: Instant::now(),
-            message,
-            bulk,
-            padding: Padding::default(),
-            is_authenticated: false,
-        };
+        let connection = self.connection();
+        let mut call = call(&connection, message, bulk);
+        if bulk.is_empty() {
+            let mut reply = self.reply();
+            if let Some(answer) = self.programs.serve_at_once(call, &mut reply) {
+                return Self::replied(answer, reply);
+            }
+            call.is_authenticated = reply.is_authenticated();
+        }
+        let mut reply = self.reply();
         let answer = self.programs.serve(call, chunks, &mut reply).await;
+        Self::replied(answer, reply)
+    }
+
+    /// Sends a call message whose call is answered at once, if it is.
+    pub fn send_at_once(&self, message: &[u8]) -> Option<(Answer, Vec<u8>, BulkResults)> {
+        let mut reply = self.reply();
+        let connection = self.connection();
+        let call = call(&connection, message, &[]);
+        let answer = self.programs.serve_at_once(call, &mut reply)?;
+        Some(Self::replied(answer, reply))
+    }
+
+    /// Sends a call message whose call is not tried at once.
+    pub fn send_in_task(&self, message: &[u8]) -> (Answer, Vec<u8>, BulkResults) {
+        let (mut reply, mut chunks) = (self.reply(), Chunks::default());
+        let connection = self.connection();
+        let call = call(&connection, message, &[]);
+        let answer = ready(self.programs.serve(call, &mut chunks, &mut reply));
+        Self::replied(answer, reply)
+    }
+
+    fn reply(&self) -> Reply {
+        let buffer = self.pool.try_acquire(Class::Control).unwrap();
+        Reply::new(&self.pool, buffer, self.limits.get(), Vec::new())
+    }
+
+    fn replied(answer: Answer, reply: Reply) -> (Answer, Vec<u8>, BulkResults) {
         let parts = reply.into_parts();
         let mut data = Vec::new();
         for slice in &parts.slices {
@@ -395,6 +425,21 @@ impl<H: StateSeam> Bench4<H> {
     /// Attributes of an object.
     pub fn getattr(&self, handle: &[u8], wanted: Bitmap) -> Results4 {
         self.run(&[put(handle), Operation::Getattr(wanted)])
+    }
+}
+
+fn call<'c>(
+    connection: &'c ConnectionRef,
+    message: &'c [u8],
+    bulk: &'c [BulkArgument],
+) -> Call<'c> {
+    Call {
+        connection,
+        arrived: Instant::now(),
+        message,
+        bulk,
+        padding: Padding::default(),
+        is_authenticated: false,
     }
 }
 

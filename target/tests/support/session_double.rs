@@ -2,6 +2,8 @@
 //! notes what it is asked.
 
 use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
+use std::task::Poll;
 
 use millrace::nfs4::{
     AcceptedSequence, CachedCompound, CallOrigin, CompoundShape, DeniedLock, FileIdentity,
@@ -40,6 +42,8 @@ pub struct SessionDouble {
     pub finished: Cell<u32>,
     pub changed: Cell<u32>,
     pub shapes: RefCell<Vec<(u32, usize)>>,
+    /// Whether checks of stateids wait for a turn.
+    pub waits: Cell<bool>,
     /// Requests that gave their slot back.
     pub abandoned: Cell<u32>,
     /// Whether LOCK is refused.
@@ -59,11 +63,22 @@ impl Default for SessionDouble {
             finished: Cell::new(0),
             changed: Cell::new(0),
             shapes: RefCell::default(),
+            waits: Cell::new(false),
             abandoned: Cell::new(0),
             conflict: Cell::new(false),
             is_quiet: Cell::new(false),
         }
     }
+}
+
+/// Is ready when it is polled again.
+async fn next_turn() {
+    let mut has_waited = false;
+    poll_fn(|_| match std::mem::replace(&mut has_waited, true) {
+        false => Poll::Pending,
+        true => Poll::Ready(()),
+    })
+    .await;
 }
 
 /// A request that has the slot.
@@ -158,7 +173,8 @@ impl StateSeam for SessionDouble {
         self.sequence.set(arguments.sequence);
         *self.cached.borrow_mut() = None;
         let mut bounds = self.bounds.get();
-        bounds.cached = bounds.cached.filter(|_| arguments.cache_this);
+        let most = bounds.cached.unwrap_or(bounds.reply);
+        bounds.cached = arguments.cache_this.then_some(most);
         SequenceOutcome::Execute(AcceptedSequence {
             compound: DoubleRequest {
                 keep: arguments.cache_this,
@@ -168,8 +184,9 @@ impl StateSeam for SessionDouble {
         })
     }
 
-    fn finish(&self, compound: DoubleRequest, reply: &FinishedReply<'_>) {
+    fn finish(&self, compound: DoubleRequest, reply: Option<&FinishedReply<'_>>) {
         self.finished.set(self.finished.get() + 1);
+        let Some(reply) = reply else { return };
         self.changed
             .set(self.changed.get() + u32::from(reply.changes));
         if compound.keep {
@@ -390,6 +407,9 @@ impl StateSeam for SessionDouble {
     ) -> OperationOutcome<()> {
         if !self.is_quiet.get() {
             self.checks.borrow_mut().push((state, kind));
+        }
+        if self.waits.get() {
+            next_turn().await;
         }
         if state == StateId::ANONYMOUS || state == StateId::READ_BYPASS {
             return Ok(());

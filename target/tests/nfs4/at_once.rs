@@ -1,0 +1,179 @@
+//! COMPOUNDs that only read and need not wait are answered at once, as those in tasks are. Others
+//! have no effect when that is tried.
+
+use millrace::call::{Answer, Limits, one_chunk};
+use millrace::exports::Rules;
+use millrace_wire::nfs4::{
+    AttributeNumber as Number, Bitmap, CommitOperation, HasStatus, Operation,
+    OperationStatus as Status, ReadOperation, StateId, access_bits,
+};
+use millrace_wire::xdr::Bulk;
+
+use crate::data::{read, write_at};
+use crate::support::nfs4::{Bench4, make_directory, put};
+use crate::support::{LIMITS, results, rules};
+
+const GETATTR: Operation<'static> = Operation::Getattr(Bitmap::of(&[Number::Size, Number::Change]));
+
+/// A file with data in several pieces of memory.
+fn file(bench: &Bench4) -> Vec<u8> {
+    let file = bench.file(b"file", 0o644);
+    let write = write_at(StateId::ANONYMOUS, 0, Bulk::inline(&[7; 10_000]));
+    assert_eq!(bench.run(&[put(&file), write]).status(), Status::Ok);
+    file
+}
+
+/// The message of operations behind a SEQUENCE.
+fn message(bench: &Bench4, operations: &[Operation<'_>]) -> Vec<u8> {
+    let mut all = vec![bench.next_sequence()];
+    all.extend_from_slice(operations);
+    bench.compound_message(&all)
+}
+
+/// How often each operation was answered, and how often with a failure.
+fn counts(bench: &Bench4) -> Vec<(&'static str, u64, u64)> {
+    let counters = bench.counters.operations.operations();
+    counters.collect()
+}
+
+fn difference(before: &[(&str, u64, u64)], after: &[(&str, u64, u64)]) -> Vec<(u64, u64)> {
+    let both = before.iter().zip(after);
+    both.map(|(before, after)| (after.1 - before.1, after.2 - before.2))
+        .collect()
+}
+
+#[test]
+fn what_only_reads_is_answered_at_once_as_in_a_task() {
+    let bench = Bench4::new();
+    let (root, file) = (bench.walk("/export"), file(&bench));
+    let lookup = Operation::Lookup(b"file");
+    let getfh = Operation::Getfh(());
+    let access = Operation::Access(access_bits::READ | access_bits::MODIFY);
+    let mut compounds = vec![
+        vec![put(&file)],
+        vec![put(&file), GETATTR],
+        vec![put(&file), access, GETATTR],
+        vec![put(&root), lookup, getfh, GETATTR],
+        vec![put(&root), lookup, read(0, 5), GETATTR, getfh],
+        // Failures end the COMPOUND.
+        vec![put(&root), Operation::Lookup(b"missing"), getfh],
+        vec![put(&root), Operation::Lookup(b""), GETATTR],
+        vec![put(&root), read(0, 10), GETATTR],
+        vec![put(&file), lookup, GETATTR],
+    ];
+    for (offset, count) in [(0, 0), (0, 4096), (4000, 1000), (9_999, 100), (1 << 40, 1)] {
+        compounds.push(vec![put(&file), read(offset, count)]);
+        compounds.push(vec![put(&file), read(offset, count), read(1, 7), GETATTR]);
+    }
+    for apart in [LIMITS.apart, one_chunk(1 << 20)] {
+        bench.limits.set(Limits { apart, ..LIMITS });
+        for operations in &compounds {
+            let message = message(&bench, operations);
+            let before = counts(&bench);
+            let at_once = bench.send_at_once(&message);
+            let at_once = at_once.unwrap_or_else(|| panic!("waits: {operations:?}"));
+            let between = counts(&bench);
+            bench.state.expect_sequence(bench.sequence.get());
+            let in_task = bench.send_in_task(&message);
+            assert_eq!(at_once, in_task, "{operations:?}");
+            assert_eq!(at_once.0, Answer::Send);
+            let after = counts(&bench);
+            assert_eq!(
+                difference(&before, &between),
+                difference(&between, &after),
+                "{operations:?}"
+            );
+        }
+    }
+    assert_eq!(bench.state.abandoned.get(), 0);
+}
+
+#[test]
+fn a_reply_that_is_to_be_cached_is_cached() {
+    let bench = Bench4::new();
+    let file = file(&bench);
+    bench.cache_this.set(true);
+    let mut bounds = Bench4::BOUNDS;
+    bounds.cached = Some(1 << 20);
+    bench.state.bounds.set(bounds);
+    let message = message(&bench, &[put(&file), read(10, 100)]);
+    let first = bench.send_at_once(&message).unwrap();
+    // A repetition is no new request.
+    assert_eq!(bench.send_at_once(&message), None);
+    let again = bench.send_in_task(&message);
+    assert_eq!(results(&first.1), results(&again.1));
+}
+
+#[test]
+fn a_request_that_has_to_wait_is_executed_once_in_a_task() {
+    let bench = Bench4::new();
+    let file = file(&bench);
+    let finished = bench.state.finished.get();
+    bench.state.waits.set(true);
+    let message = message(&bench, &[put(&file), GETATTR, read(0, 10)]);
+    let before = counts(&bench);
+    assert_eq!(bench.send_at_once(&message), None);
+    assert_eq!(bench.state.abandoned.get(), 1, "the slot is given back");
+    assert_eq!(bench.state.finished.get(), finished);
+    assert_eq!(counts(&bench), before);
+    let results = bench.results_after(&message, || {});
+    let (_, all) = results.read();
+    let statuses: Vec<_> = all.iter().map(HasStatus::status).collect();
+    assert_eq!(statuses, [Status::Ok; 3]);
+    assert_eq!(bench.state.finished.get(), finished + 1);
+}
+
+#[test]
+fn other_compounds_have_no_effect_at_once() {
+    let secret = Rules {
+        clients: vec!["198.51.100.0/24".parse().unwrap()],
+        ..rules("/secret")
+    };
+    let bench = Bench4::with([rules("/export"), secret]);
+    let (root, file, top) = (bench.walk("/export"), file(&bench), bench.walk("/"));
+    let finished = bench.state.finished.get();
+    let commit = Operation::Commit(CommitOperation {
+        offset: 0,
+        count: 0,
+    });
+    let state = StateId::ANONYMOUS;
+    let compounds = [
+        vec![put(&file), write_at(state, 0, Bulk::inline(b"other"))],
+        vec![put(&file), GETATTR, commit],
+        vec![put(&root), make_directory(b"directory")],
+        vec![put(&file), Operation::Savefh(()), GETATTR],
+        // Not an object of a store, and a handle that is none.
+        vec![put(&top), GETATTR],
+        vec![put(b"short"), GETATTR],
+        vec![Operation::Putrootfh(()), GETATTR],
+        vec![put(&file), GETATTR, GETATTR, GETATTR, GETATTR, GETATTR],
+    ];
+    let before = counts(&bench);
+    for operations in &compounds {
+        let message = message(&bench, operations);
+        assert_eq!(bench.send_at_once(&message), None, "{operations:?}");
+        // The same sequence number is free for the next one.
+        bench.sequence.set(bench.sequence.get() - 1);
+    }
+    // Without a SEQUENCE, and with one that is out of order.
+    assert_eq!(
+        bench.send_at_once(&bench.compound_message(&[put(&file), GETATTR])),
+        None
+    );
+    bench.sequence.set(bench.sequence.get() + 5);
+    let message = message(&bench, &[put(&file), GETATTR]);
+    assert_eq!(bench.send_at_once(&message), None);
+    assert_eq!(counts(&bench), before);
+    assert_eq!(
+        (bench.state.finished.get(), bench.state.abandoned.get()),
+        (finished, 0)
+    );
+    let long = Operation::Read(ReadOperation {
+        state,
+        offset: 0,
+        count: 10_000,
+    });
+    bench.sequence.set(bench.sequence.get() - 6);
+    let results = bench.run(&[put(&file), long]);
+    assert_eq!(results.data().0, [7; 10_000]);
+}
