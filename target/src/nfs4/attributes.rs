@@ -9,7 +9,7 @@ use millrace_wire::nfs4::{
     ObjectType, OpenArguments, OperationStatus, Timestamp, acl_support, change_type, handle_expiry,
     open_wishes, share,
 };
-use millrace_wire::xdr::{BoundedBytes, Decode, Decoder};
+use millrace_wire::xdr::{BoundedBytes, Decode, Decoder, Encoder, Result as XdrResult};
 
 use super::decimal::DecimalText;
 
@@ -181,6 +181,16 @@ impl ObjectAttributes {
         }
     }
 
+    fn owner(&self) -> &[u8] {
+        let number = self.owner.as_bytes();
+        self.owner_name.as_deref().unwrap_or(number)
+    }
+
+    fn group(&self) -> &[u8] {
+        let number = self.group.as_bytes();
+        self.group_name.as_deref().unwrap_or(number)
+    }
+
     /// Bytes of the list and of names.
     pub fn list_and_names(&self) -> usize {
         let names = [&self.owner_name, &self.group_name].into_iter().flatten();
@@ -310,100 +320,120 @@ fn device(kind: Kind) -> Device {
 }
 
 impl AttributeSource for ObjectAttributes {
-    fn attribute(&self, number: AttributeNumber) -> Option<Attribute<'_>> {
+    fn encode_attribute(&self, number: AttributeNumber, out: &mut Encoder<'_>) -> XdrResult<bool> {
         let (common, stored) = (&self.common, &self.stored);
         let count = |of: fn(&Statistics) -> u64| common.statistics.as_ref().map_or(0, of);
-        Some(match number {
+        // In each arm, so that only the one value is encoded that it knows.
+        macro_rules! put {
+            ($attribute:expr) => {
+                $attribute.encode_value(out)?
+            };
+        }
+        match number {
             Number::SupportedAttributes => {
                 let mut own = of_file_system(common.minor_version, &common.properties);
                 if stored.kind == Kind::Symlink {
                     own = own.without(&OF_LISTS);
                 }
-                Attribute::SupportedAttributes(union(&supported(common.minor_version), &own))
+                let all = union(&supported(common.minor_version), &own);
+                put!(Attribute::SupportedAttributes(all));
             }
-            Number::Type => Attribute::Type(object_type(stored.kind)),
-            Number::HandleExpiry => Attribute::HandleExpiry(handle_expiry::PERSISTENT),
-            Number::Change => Attribute::Change(stored.change),
-            Number::Size => Attribute::Size(stored.size),
-            Number::LinkSupport => Attribute::LinkSupport(true),
-            Number::SymlinkSupport => Attribute::SymlinkSupport(true),
-            Number::NamedAttributes => Attribute::NamedAttributes(false),
-            Number::FileSystem => Attribute::FileSystem(common.file_system),
+            Number::Type => put!(Attribute::Type(object_type(stored.kind))),
+            Number::HandleExpiry => put!(Attribute::HandleExpiry(handle_expiry::PERSISTENT)),
+            Number::Change => put!(Attribute::Change(stored.change)),
+            Number::Size => put!(Attribute::Size(stored.size)),
+            Number::LinkSupport => put!(Attribute::LinkSupport(true)),
+            Number::SymlinkSupport => put!(Attribute::SymlinkSupport(true)),
+            Number::NamedAttributes => put!(Attribute::NamedAttributes(false)),
+            Number::FileSystem => put!(Attribute::FileSystem(common.file_system)),
             // One object may be reached through two exports.
-            Number::UniqueHandles => Attribute::UniqueHandles(false),
-            Number::LeaseTime => Attribute::LeaseTime(common.lease),
-            Number::ReadError => Attribute::ReadError(OperationStatus::Ok),
+            Number::UniqueHandles => put!(Attribute::UniqueHandles(false)),
+            Number::LeaseTime => put!(Attribute::LeaseTime(common.lease)),
+            Number::ReadError => put!(Attribute::ReadError(OperationStatus::Ok)),
             Number::Acl => {
-                let mut value = Decoder::new(self.acl.as_deref()?);
-                Attribute::Acl(AccessControlList::decode(&mut value).ok()?)
+                let Some(list) = self.acl.as_deref() else {
+                    return Ok(false);
+                };
+                let list = AccessControlList::decode(&mut Decoder::new(list))?;
+                put!(Attribute::Acl(list));
             }
-            Number::AclSupport => Attribute::AclSupport(match common.properties.access_lists {
-                true => acl_support::ALLOW | acl_support::DENY,
-                false => 0,
-            }),
-            Number::CanSetTime => Attribute::CanSetTime(true),
-            Number::CaseInsensitive => Attribute::CaseInsensitive(false),
-            Number::CasePreserving => Attribute::CasePreserving(true),
-            Number::ChownRestricted => Attribute::ChownRestricted(true),
+            Number::AclSupport => put!(Attribute::AclSupport(
+                match common.properties.access_lists {
+                    true => acl_support::ALLOW | acl_support::DENY,
+                    false => 0,
+                }
+            )),
+            Number::CanSetTime => put!(Attribute::CanSetTime(true)),
+            Number::CaseInsensitive => put!(Attribute::CaseInsensitive(false)),
+            Number::CasePreserving => put!(Attribute::CasePreserving(true)),
+            Number::ChownRestricted => put!(Attribute::ChownRestricted(true)),
             Number::Handle => {
-                let handle = self.handle.as_ref()?;
-                Attribute::Handle(BoundedBytes(handle.as_bytes()))
+                let Some(handle) = &self.handle else {
+                    return Ok(false);
+                };
+                put!(Attribute::Handle(BoundedBytes(handle.as_bytes())));
             }
-            Number::FileId => Attribute::FileId(stored.inode),
-            Number::FilesAvailable => Attribute::FilesAvailable(count(|now| now.available_inodes)),
-            Number::FilesFree => Attribute::FilesFree(count(|now| now.free_inodes)),
-            Number::FilesTotal => Attribute::FilesTotal(count(|now| now.total_inodes)),
-            Number::Homogeneous => Attribute::Homogeneous(true),
-            Number::MaxFileSize => Attribute::MaxFileSize(common.properties.size_max),
-            Number::MaxLinks => Attribute::MaxLinks(common.properties.links_max),
-            Number::MaxName => Attribute::MaxName(common.properties.name_max),
-            Number::MaxRead => Attribute::MaxRead(common.read_max),
-            Number::MaxWrite => Attribute::MaxWrite(common.write_max),
-            Number::Mode => Attribute::Mode(stored.mode & 0o7777),
-            Number::NoTruncation => Attribute::NoTruncation(true),
-            Number::Links => Attribute::Links(stored.links),
-            Number::Owner => Attribute::Owner(match &self.owner_name {
-                Some(name) => name,
-                None => self.owner.as_bytes(),
-            }),
-            Number::OwnerGroup => Attribute::OwnerGroup(match &self.group_name {
-                Some(name) => name,
-                None => self.group.as_bytes(),
-            }),
-            Number::RawDevice => Attribute::RawDevice(device(stored.kind)),
-            Number::SpaceAvailable => Attribute::SpaceAvailable(count(|now| now.available_bytes)),
-            Number::SpaceFree => Attribute::SpaceFree(count(|now| now.free_bytes)),
-            Number::SpaceTotal => Attribute::SpaceTotal(count(|now| now.total_bytes)),
-            Number::SpaceUsed => Attribute::SpaceUsed(stored.used),
-            Number::TimeAccess => Attribute::TimeAccess(timestamp(stored.accessed)),
-            Number::TimeDelta => Attribute::TimeDelta(Timestamp {
+            Number::FileId => put!(Attribute::FileId(stored.inode)),
+            Number::FilesAvailable => {
+                put!(Attribute::FilesAvailable(count(|now| now.available_inodes)))
+            }
+            Number::FilesFree => put!(Attribute::FilesFree(count(|now| now.free_inodes))),
+            Number::FilesTotal => put!(Attribute::FilesTotal(count(|now| now.total_inodes))),
+            Number::Homogeneous => put!(Attribute::Homogeneous(true)),
+            Number::MaxFileSize => put!(Attribute::MaxFileSize(common.properties.size_max)),
+            Number::MaxLinks => put!(Attribute::MaxLinks(common.properties.links_max)),
+            Number::MaxName => put!(Attribute::MaxName(common.properties.name_max)),
+            Number::MaxRead => put!(Attribute::MaxRead(common.read_max)),
+            Number::MaxWrite => put!(Attribute::MaxWrite(common.write_max)),
+            Number::Mode => put!(Attribute::Mode(stored.mode & 0o7777)),
+            Number::NoTruncation => put!(Attribute::NoTruncation(true)),
+            Number::Links => put!(Attribute::Links(stored.links)),
+            Number::Owner => put!(Attribute::Owner(self.owner())),
+            Number::OwnerGroup => put!(Attribute::OwnerGroup(self.group())),
+            Number::RawDevice => put!(Attribute::RawDevice(device(stored.kind))),
+            Number::SpaceAvailable => {
+                put!(Attribute::SpaceAvailable(count(|now| now.available_bytes)))
+            }
+            Number::SpaceFree => put!(Attribute::SpaceFree(count(|now| now.free_bytes))),
+            Number::SpaceTotal => put!(Attribute::SpaceTotal(count(|now| now.total_bytes))),
+            Number::SpaceUsed => put!(Attribute::SpaceUsed(stored.used)),
+            Number::TimeAccess => put!(Attribute::TimeAccess(timestamp(stored.accessed))),
+            Number::TimeDelta => put!(Attribute::TimeDelta(Timestamp {
                 seconds: 0,
                 nanoseconds: 1,
-            }),
-            Number::TimeMetadata => Attribute::TimeMetadata(timestamp(stored.changed)),
-            Number::TimeModify => Attribute::TimeModify(timestamp(stored.modified)),
-            Number::MountedOnFileId => Attribute::MountedOnFileId(self.mounted_on),
+            })),
+            Number::TimeMetadata => put!(Attribute::TimeMetadata(timestamp(stored.changed))),
+            Number::TimeModify => put!(Attribute::TimeModify(timestamp(stored.modified))),
+            Number::MountedOnFileId => put!(Attribute::MountedOnFileId(self.mounted_on)),
             Number::ExclusiveCreateAttributes => {
-                Attribute::ExclusiveCreateAttributes(exclusive_of(&common.properties))
+                put!(Attribute::ExclusiveCreateAttributes(exclusive_of(
+                    &common.properties
+                )));
             }
-            Number::CharacterSets => Attribute::CharacterSets(ANY_BYTES),
+            Number::CharacterSets => put!(Attribute::CharacterSets(ANY_BYTES)),
             Number::ChangeType if common.minor_version >= 2 => {
                 // Others make it of the time of the last change.
-                Attribute::ChangeType(match common.properties.counts_changes {
-                    true => change_type::MONOTONIC,
-                    false => change_type::TIME_METADATA,
-                })
+                put!(Attribute::ChangeType(
+                    match common.properties.counts_changes {
+                        true => change_type::MONOTONIC,
+                        false => change_type::TIME_METADATA,
+                    }
+                ));
             }
             Number::CloneBlockSize if common.minor_version >= 2 => {
-                Attribute::CloneBlockSize(common.properties.clone_block?)
+                let Some(bytes) = common.properties.clone_block else {
+                    return Ok(false);
+                };
+                put!(Attribute::CloneBlockSize(bytes));
             }
             Number::XattrSupport if common.minor_version >= 2 => {
-                Attribute::XattrSupport(common.properties.xattrs)
+                put!(Attribute::XattrSupport(common.properties.xattrs));
             }
             Number::OpenArguments if common.minor_version >= 2 => {
-                Attribute::OpenArguments(OPEN_ARGUMENTS)
+                put!(Attribute::OpenArguments(OPEN_ARGUMENTS));
             }
-            _ => return None,
-        })
+            _ => return Ok(false),
+        }
+        Ok(true)
     }
 }

@@ -75,44 +75,40 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
         if let Err(status) = check_wanted(wanted) {
             return reply.refuse(number, status);
         }
-        let mut found = match self.position() {
-            Ok(position) => {
-                let is_asked = !wanted.intersection(&OF_CONTENTS).is_empty();
-                let changed = match is_asked && self.seam.has_delegations() {
-                    true => Box::pin(self.changed_size(position)).await,
-                    false => Ok(None),
-                };
-                match changed {
-                    Ok(size) => {
-                        let found = self.attributes(position, wanted).await;
-                        found.map(|mut found| {
-                            found.stored.size = size.unwrap_or(found.stored.size);
-                            found
-                        })
-                    }
-                    Err(status) => Err(status),
-                }
-            }
-            Err(status) => Err(status),
+        let position = match self.position() {
+            Ok(position) => position,
+            Err(status) => return reply.refuse(number, status),
         };
-        if let Ok(attributes) = &mut found
-            && self.told_names(wanted).is_some()
-            && let Err(status) = Box::pin(self.name_owners(attributes, wanted)).await
-        {
-            found = Err(status);
+        let is_asked = !wanted.intersection(&OF_CONTENTS).is_empty();
+        let changed = match is_asked && self.seam.has_delegations() {
+            true => Box::pin(self.changed_size(position)).await,
+            false => Ok(None),
+        };
+        let size = match changed {
+            Ok(size) => size,
+            Err(status) => return reply.refuse(number, status),
+        };
+        let mut found = match self.attributes(position, wanted).await {
+            Ok(found) => found,
+            Err(status) => return reply.refuse(number, status),
+        };
+        if let Some(size) = size {
+            found.stored.size = size;
         }
-        let more = found.as_ref().map_or(0, ObjectAttributes::list_and_names);
+        if self.told_names(wanted).is_some()
+            && let Err(status) = Box::pin(self.name_owners(&mut found, wanted)).await
+        {
+            return reply.refuse(number, status);
+        }
+        let more = found.list_and_names();
         if more > 0 {
             reply.reserve(ALL_BYTES + more).await;
         }
-        match found {
-            Ok(found) => reply.push_with(number, |out| {
-                OperationStatus::Ok.encode(out)?;
-                encode_attributes(out, *wanted, &found)?;
-                Ok(OperationStatus::Ok)
-            }),
-            Err(status) => reply.refuse(number, status),
-        }
+        reply.push_with(number, |out| {
+            OperationStatus::Ok.encode(out)?;
+            encode_attributes(out, *wanted, &found)?;
+            Ok(OperationStatus::Ok)
+        })
     }
 
     /// The size of a file that another client changes under a delegation. Its change number and its

@@ -5,13 +5,16 @@ use crate::xdr::{Encode, Encoder, Error, Result};
 
 /// An object's attributes, one at a time.
 pub trait AttributeSource {
-    /// The value of an attribute, or `None` if it is not served for this object.
-    fn attribute(&self, number: AttributeNumber) -> Option<Attribute<'_>>;
+    /// Appends the value of an attribute. False if it is not served for this object.
+    ///
+    /// # Errors
+    /// As [`Attribute::encode_value`].
+    fn encode_attribute(&self, number: AttributeNumber, out: &mut Encoder<'_>) -> Result<bool>;
 }
 
 impl<S: AttributeSource + ?Sized> AttributeSource for &S {
-    fn attribute(&self, number: AttributeNumber) -> Option<Attribute<'_>> {
-        (**self).attribute(number)
+    fn encode_attribute(&self, number: AttributeNumber, out: &mut Encoder<'_>) -> Result<bool> {
+        (**self).encode_attribute(number, out)
     }
 }
 
@@ -19,7 +22,7 @@ impl<S: AttributeSource + ?Sized> AttributeSource for &S {
 /// section 18.7.3). The others are left out of the bitmap.
 ///
 /// # Errors
-/// [`Error::Full`]; [`Error::Value`] if the source gives another attribute than that asked for.
+/// [`Error::Full`].
 pub fn encode_attributes(
     out: &mut Encoder<'_>,
     wanted: Bitmap,
@@ -34,21 +37,27 @@ pub fn encode_attributes(
     let length = out.position();
     out.u32(0)?;
     let start = out.position();
-    let mut served = Bitmap::EMPTY;
-    for number in wanted.iter() {
-        let number = AttributeNumber::from_number(number);
-        let Some(attribute) = number.and_then(|number| source.attribute(number)) else {
-            continue;
-        };
-        if number != Some(attribute.number()) {
-            return Err(Error::Value);
+    // Words at the end may become zero: their count was written before the values were known.
+    for ((at, word), first) in wanted
+        .words()
+        .into_iter()
+        .take(words)
+        .enumerate()
+        .zip((0..).step_by(32))
+    {
+        let (mut left, mut served) = (word, 0);
+        while left != 0 {
+            let bit = left.trailing_zeros();
+            left &= left - 1;
+            let Some(number) = AttributeNumber::from_number(first + bit) else {
+                continue;
+            };
+            if !source.encode_attribute(number, out)? {
+                continue;
+            }
+            served |= 1 << bit;
         }
-        attribute.encode_value(out)?;
-        served.insert(attribute.number().number());
-    }
-    // Words at the end may be zero: the count was written before the values were known.
-    for (at, word) in served.words().into_iter().take(words).enumerate() {
-        out.patch_u32(mask + 4 * at, word)?;
+        out.patch_u32(mask + 4 * at, served)?;
     }
     let bytes = u32::try_from(out.position() - start).map_err(|_| Error::TooLong)?;
     out.patch_u32(length, bytes)
@@ -56,8 +65,9 @@ pub fn encode_attributes(
 
 /// Attributes in any order.
 impl AttributeSource for [Attribute<'_>] {
-    fn attribute(&self, number: AttributeNumber) -> Option<Attribute<'_>> {
-        self.iter().find(|one| one.number() == number).copied()
+    fn encode_attribute(&self, number: AttributeNumber, out: &mut Encoder<'_>) -> Result<bool> {
+        let found = self.iter().find(|one| one.number() == number);
+        found.map_or(Ok(false), |one| one.encode_value(out).map(|()| true))
     }
 }
 

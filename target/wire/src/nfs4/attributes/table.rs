@@ -111,6 +111,7 @@ macro_rules! attributes {
             ///
             /// # Errors
             /// As [`Encode::encode`].
+            #[inline(always)] // Of an attribute that is written out in a program, it is one value.
             pub fn encode_value(&self, out: &mut Encoder<'_>) -> Result<()> {
                 match self {
                     $(Self::$variant(value) => value.encode(out),)*
