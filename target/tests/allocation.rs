@@ -51,6 +51,7 @@ fn serve(
         message: 3500,
         apart: one_chunk(1 << 20),
         tells_shortage: false,
+        flattens: false,
     };
     let mut reply = Reply::new(pool, buffer, limits, list);
     let padding = Padding::default();

@@ -292,6 +292,7 @@ fn answers_that_do_not_fit_are_not_sent_short() {
             message: room,
             apart: NO_CHUNKS,
             tells_shortage: false,
+            flattens: false,
         });
         let replied = bench.send(&message, &[], &mut Chunks::default());
         let shortage = Shortage {
@@ -309,6 +310,7 @@ fn answers_that_do_not_fit_are_not_sent_short() {
         message: whole,
         apart: NO_CHUNKS,
         tells_shortage: false,
+        flattens: false,
     });
     assert_eq!(
         bench.send(&message, &[], &mut Chunks::default()).answer,
@@ -369,6 +371,7 @@ fn a_read_beyond_its_chunk_is_short_or_refused_before_it_is_executed() {
         bench.limits.set(Limits {
             apart: one_chunk(100),
             tells_shortage,
+            flattens: false,
             ..support::LIMITS
         });
         let arguments = nfs3::ReadArguments {

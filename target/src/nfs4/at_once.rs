@@ -180,6 +180,8 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
                 ReadingOperation::Read(arguments) => at_once(self.read(arguments, reply))?,
             };
         }
-        Some(())
+        // A transport without memory for the reply has the whole call executed by a task, which the
+        // session would take for a repetition.
+        (!reply.may_take_buffer()).then_some(())
     }
 }

@@ -375,7 +375,7 @@ impl AttributeSource for ObjectAttributes {
             }
             Number::FileId => put!(Attribute::FileId(stored.inode)),
             Number::FilesAvailable => {
-                put!(Attribute::FilesAvailable(count(|now| now.available_inodes)))
+                put!(Attribute::FilesAvailable(count(|now| now.available_inodes)));
             }
             Number::FilesFree => put!(Attribute::FilesFree(count(|now| now.free_inodes))),
             Number::FilesTotal => put!(Attribute::FilesTotal(count(|now| now.total_inodes))),
@@ -392,7 +392,7 @@ impl AttributeSource for ObjectAttributes {
             Number::OwnerGroup => put!(Attribute::OwnerGroup(self.group())),
             Number::RawDevice => put!(Attribute::RawDevice(device(stored.kind))),
             Number::SpaceAvailable => {
-                put!(Attribute::SpaceAvailable(count(|now| now.available_bytes)))
+                put!(Attribute::SpaceAvailable(count(|now| now.available_bytes)));
             }
             Number::SpaceFree => put!(Attribute::SpaceFree(count(|now| now.free_bytes))),
             Number::SpaceTotal => put!(Attribute::SpaceTotal(count(|now| now.total_bytes))),

@@ -311,6 +311,11 @@ impl<'r> CompoundReply<'r> {
         status
     }
 
+    /// Whether the reply may take a larger buffer before it is sent.
+    pub fn may_take_buffer(&self) -> bool {
+        self.reply.may_take_buffer(self.length, self.gathered)
+    }
+
     /// Whether the client asked for a copy of the reply to be kept for it.
     pub fn is_to_be_cached(&self) -> bool {
         self.bounds.cached.is_some()

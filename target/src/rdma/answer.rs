@@ -37,6 +37,7 @@ pub fn limits(version: Version, lists: &Lists<'_>, inline: usize) -> Limits {
         message: inline.saturating_sub(headroom).max(reply_chunk),
         apart,
         tells_shortage: version == Version::Two,
+        flattens: true,
     }
 }
 

@@ -243,7 +243,8 @@ fn serve<S: Serve>(
                     let prepared = layout.prepare(shared, parts, header, lists, connection);
                     return Some(AnswerAtOnce::Prepared(prepared));
                 }
-                // Memory is short. Only calls that read have so many slices: they may be repeated.
+                // Memory is short. Calls with so many slices may be repeated: programs see to that where
+                // replies are flattened.
                 Some(_) => {
                     shared.recycle_slices(parts.slices);
                     return None;

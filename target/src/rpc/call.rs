@@ -139,6 +139,9 @@ pub struct Limits {
     /// If so, a call that requests more data than fits into its chunks is refused before it is
     /// executed; otherwise the data is shortened where its protocol allows that.
     pub tells_shortage: bool,
+    /// Whether the transport may have to copy data of several slices that goes into the message,
+    /// for which it may take a larger buffer.
+    pub flattens: bool,
 }
 
 /// One result of a reply with data that is separate from its message.
@@ -367,6 +370,15 @@ impl Reply {
     pub fn room_length(&self) -> usize {
         let behind = self.buffer.len().saturating_sub(self.limits.headroom);
         behind.min(self.limits.message)
+    }
+
+    /// Whether a message of `length` bytes may take a larger buffer before it is sent, as `within`
+    /// bytes of its data go into it.
+    #[must_use]
+    pub fn may_take_buffer(&self, length: usize, within: usize) -> bool {
+        let whole = self.limits.headroom + length + within;
+        let is_in_parts = within > 0 && self.slices.len() > 1;
+        self.limits.flattens && is_in_parts && whole > self.buffer.len()
     }
 
     /// The message as far as it was encoded.

@@ -148,6 +148,7 @@ mod tests {
             message: 1000,
             apart: NO_CHUNKS,
             tells_shortage: false,
+            flattens: false,
         };
         for room in 1..30 {
             let buffer = pool.try_acquire(Class::Control).unwrap();

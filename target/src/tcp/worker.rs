@@ -82,6 +82,7 @@ impl<S> TcpShared<S> {
             message: MESSAGE_MAX,
             apart: NO_CHUNKS,
             tells_shortage: false,
+            flattens: false,
         };
         let slices = self.spare_slices.borrow_mut().pop().unwrap_or_default();
         Reply::new(&self.pool, buffer, limits, slices)

@@ -319,6 +319,7 @@ fn rr1_chunk_16_data_of_a_read_stands_apart_however_small() {
         message: 1024,
         apart: one_chunk(1000),
         tells_shortage: false,
+        flattens: false,
     });
     for count in [1, 3, 6, 100] {
         let message = bench.message(
@@ -346,6 +347,7 @@ fn rr1_chunk_24_reads_are_short_where_the_room_is() {
     bench.limits.set(Limits {
         apart: one_chunk(100),
         tells_shortage: false,
+        flattens: false,
         ..LIMITS
     });
     let (data, eof) = read(&bench, file, 0, 200);
@@ -357,6 +359,7 @@ fn rr1_chunk_24_reads_are_short_where_the_room_is() {
             message,
             apart: NO_CHUNKS,
             tells_shortage: false,
+            flattens: false,
         });
         let call = bench.message(
             (100_003, 3, 6),

@@ -314,6 +314,7 @@ fn directories_are_listed_in_parts() {
             message: room,
             apart: NO_CHUNKS,
             tells_shortage: false,
+            flattens: false,
         });
         let (mut listed, mut cookie, mut verifier) = (Vec::new(), 0, [0; 8]);
         loop {

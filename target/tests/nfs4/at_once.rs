@@ -124,6 +124,28 @@ fn a_request_that_has_to_wait_is_executed_once_in_a_task() {
 }
 
 #[test]
+fn a_reply_for_which_memory_may_be_missing_is_left_to_a_task() {
+    let bench = Bench4::new();
+    let file = file(&bench);
+    let limits = Limits {
+        message: 8192,
+        flattens: true,
+        ..LIMITS
+    };
+    let message = message(&bench, &[put(&file), read(0, 6000)]);
+    bench.limits.set(limits);
+    assert_eq!(bench.send_at_once(&message), None);
+    assert_eq!(bench.state.abandoned.get(), 1);
+    // In a chunk it takes no buffer, and neither does what fits.
+    let apart = one_chunk(1 << 20);
+    bench.limits.set(Limits { apart, ..limits });
+    assert!(bench.send_at_once(&message).is_some());
+    bench.limits.set(limits);
+    let short = self::message(&bench, &[put(&file), read(0, 3000)]);
+    assert!(bench.send_at_once(&short).is_some());
+}
+
+#[test]
 fn other_compounds_have_no_effect_at_once() {
     let secret = Rules {
         clients: vec!["198.51.100.0/24".parse().unwrap()],

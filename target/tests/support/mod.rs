@@ -52,6 +52,7 @@ pub const LIMITS: Limits = Limits {
     message: (1 << 20) + 4096,
     apart: NO_CHUNKS,
     tells_shortage: false,
+    flattens: false,
 };
 
 pub fn rules(path: &str) -> Rules {
