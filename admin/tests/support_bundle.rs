@@ -106,6 +106,32 @@ fn an_archive_has_the_state_and_no_secret() {
 }
 
 #[test]
+fn who_interrupts_it_leaves_no_archive() {
+    let bench = bench();
+    let pipe = bench.file("asked");
+    let made = Command::new("mkfifo").arg(&pipe).status().unwrap();
+    assert!(made.success());
+    // It tells that it was asked, and never answers: nobody writes into the pipe afterwards.
+    program(
+        &bench,
+        "journalctl",
+        "echo asked > asked; read answer < asked",
+    );
+    let mut running = bundle(&bench, &["part.tar.gz"]).spawn().unwrap();
+    assert_eq!(fs::read_to_string(&pipe).unwrap(), "asked\n");
+    let process = rustix::process::Pid::from_child(&running);
+    rustix::process::kill_process(process, rustix::process::Signal::INT).unwrap();
+    assert!(!running.wait().unwrap().success());
+    let left = fs::read_dir(bench.folder.path()).unwrap();
+    let left: Vec<_> = left.map(|entry| entry.unwrap().file_name()).collect();
+    assert!(!left.contains(&"part.tar.gz".into()), "{left:?}");
+    // And where none can be made, nobody is asked.
+    let mut command = bundle(&bench, &["missing/part.tar.gz"]);
+    let (_, complaint) = ended(2, command.output().unwrap());
+    has(&complaint, &["missing/part.tar.gz", "No such file"]);
+}
+
+#[test]
 fn what_cannot_be_had_is_listed() {
     let bench = bench();
     fs::remove_file(bench.file("journalctl")).unwrap();

@@ -126,13 +126,9 @@ pub fn run(context: &Context<'_>, options: &SupportBundle) -> Result<ExitCode, F
     let name = format!("millrace-support-{digits}");
     let usual = || PathBuf::from(format!("{name}.tar.gz"));
     let path = options.file.clone().unwrap_or_else(usual);
-    // Before anything is asked: it may not be possible. It is for its owner only.
-    let file = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(&path)
-        .map_err(|error| Failure::usage(format!("{}: {error}", path.display())))?;
+    let refused = |error: io::Error| Failure::usage(format!("{}: {error}", path.display()));
+    // Before anything is asked: it may not be possible.
+    check_place(&path).map_err(refused)?;
     let mut bundle = Bundle {
         client: &context.client,
         parts: Vec::new(),
@@ -154,8 +150,22 @@ pub fn run(context: &Context<'_>, options: &SupportBundle) -> Result<ExitCode, F
             bytes: contents.into_bytes(),
         },
     );
+    // Only now, so that one who interrupts this leaves no part of an archive. It is for its owner
+    // only.
+    let mut made = OpenOptions::new();
+    made.write(true).create_new(true).mode(0o600);
+    let file = made.open(&path).map_err(refused)?;
     bundle.write(file, &name, now)?;
     bundle.report(context, &path)
+}
+
+/// Whether a file can be made there.
+fn check_place(path: &Path) -> io::Result<()> {
+    if path.symlink_metadata().is_ok() {
+        return Err(io::ErrorKind::AlreadyExists.into());
+    }
+    let folder = path.parent().filter(|folder| *folder != Path::new(""));
+    tempfile::tempfile_in(folder.unwrap_or(Path::new("."))).map(drop)
 }
 
 struct Bundle<'a> {
