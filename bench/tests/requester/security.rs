@@ -432,7 +432,7 @@ fn rr1_sec_16_also_where_a_call_is_cancelled() {
 }
 
 #[test]
-fn channel_bindings_are_kept_and_not_sent() {
+fn rr1_sec_18_channel_bindings_are_kept_and_not_sent() {
     let bindings = b"tls-exporter:\x00\xff".to_vec();
     let mine = Settings {
         channel_bindings: Some(bindings.clone()),

@@ -176,7 +176,7 @@ fn name(index: usize) -> Vec<u8> {
 }
 
 #[test]
-fn no_file_ever_shows_foreign_memory() {
+fn v4_data_11_no_file_ever_shows_foreign_memory() {
     let shared = Shared::new();
     std::thread::scope(|scope| {
         let shared = &shared;

@@ -139,7 +139,7 @@ fn a_clean_stop_keeps_the_verifier_and_a_crash_does_not() {
 }
 
 #[test]
-fn a_failed_sync_is_told_once_and_changes_the_verifier() {
+fn v4_data_13_a_failed_sync_is_told_once_and_changes_the_verifier() {
     for error in [libc::EIO, libc::ENOSPC, libc::EDQUOT] {
         let Some(fuse) = Fuse::mount(&["file"]) else {
             return;

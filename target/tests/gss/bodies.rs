@@ -243,7 +243,7 @@ fn gss_rdma_03_results_stay_in_the_message_although_there_is_a_write_chunk() {
 }
 
 #[test]
-fn gss_rdma_05_replies_are_sized_with_what_protects_them() {
+fn gss_rdma_05_rr1_sec_04_replies_are_sized_with_what_protects_them() {
     let world = World::new(ALL);
     let client = &world.client;
     let root = encoded(&world.root());

@@ -380,7 +380,7 @@ fn gss_lim_06_a_hundred_wrong_verifiers_in_a_row_end_the_connection() {
 }
 
 #[test]
-fn gss_rdma_04_a_long_token_comes_as_a_long_call() {
+fn gss_rdma_04_rr1_sec_04_a_long_token_comes_as_a_long_call_and_goes_in_no_chunk() {
     let accept = |token: &[u8]| {
         assert_eq!(token.len(), 12 << 10);
         millrace_gss::Accepted::Failed(millrace_gss::Failure {
@@ -404,8 +404,12 @@ fn gss_rdma_04_a_long_token_comes_as_a_long_call() {
     let world = &mut rdma.world;
     let source = world.source(0, &call);
     let entries = reads(0, &[source.whole()]);
+    // A write chunk is of no use to what the mechanism answers.
+    let unused = world.sink(0, 4096);
+    let segments = [unused.whole()];
     let chunks = CallChunks {
         reads: &entries,
+        writes: &[&segments[..]],
         ..CallChunks::default()
     };
     world.send(0, &long(7, &chunks));
@@ -420,6 +424,7 @@ fn gss_rdma_04_a_long_token_comes_as_a_long_call() {
     let results = reply.message[24..].to_vec();
     let made = from_bytes::<millrace_wire::rpc::GssInitResults<'_>>(&results).unwrap();
     assert_eq!((made.major, made.minor), (millrace_gss::status::FAILURE, 5));
+    assert!(unused.bytes().iter().all(|byte| *byte == 0xee));
     rdma.world.check_clean();
 }
 

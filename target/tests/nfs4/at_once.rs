@@ -3,6 +3,7 @@
 
 use millrace::call::{Answer, Limits, one_chunk};
 use millrace::exports::Rules;
+use millrace::store_times::StoreClass;
 use millrace_wire::nfs4::{
     AttributeNumber as Number, Bitmap, CommitOperation, HasStatus, Operation,
     OperationStatus as Status, ReadOperation, StateId, access_bits,
@@ -121,6 +122,26 @@ fn a_request_that_has_to_wait_is_executed_once_in_a_task() {
     let statuses: Vec<_> = all.iter().map(HasStatus::status).collect();
     assert_eq!(statuses, [Status::Ok; 3]);
     assert_eq!(bench.state.finished.get(), finished + 1);
+}
+
+#[test]
+fn v4_lease_04_a_lone_sequence_is_answered_without_a_store() {
+    let bench = Bench4::new();
+    let root = bench.walk("/export");
+    // The first operation of each class is timed.
+    let timed = || {
+        let times = StoreClass::ALL.map(|class| bench.counters.store.class(class));
+        times.map(|times| times.snapshot().count())
+    };
+    assert_eq!(timed(), [0; 4]);
+    for _ in 0..3 {
+        let message = message(&bench, &[]);
+        assert_eq!(bench.turns(&message), 1);
+    }
+    assert_eq!(bench.state.finished.get(), 4);
+    assert_eq!(timed(), [0; 4]);
+    bench.run(&[put(&root), GETATTR]);
+    assert_ne!(timed(), [0; 4], "this one asks");
 }
 
 #[test]

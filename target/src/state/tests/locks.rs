@@ -305,6 +305,23 @@ fn v4_lock_12_a_waiter_that_does_not_ask_again_is_forgotten() {
 }
 
 #[test]
+fn v4_lock_13_owners_that_wait_for_each_other_wait_until_one_gives_up() {
+    let (mut bed, [(one, open), (two, other)]) = two_clients();
+    let lock = bed.lock(&one, file(1), new(open), (0, 4), WRITE).unwrap();
+    ask(&mut bed, &two, other, b"x", (8, 4), WRITE).unwrap();
+    // Neither is told of a deadlock, however often it asks.
+    for _ in 0..2 {
+        let denied = ask(&mut bed, &two, other, b"x", (0, 4), WRITE);
+        assert_eq!(conflict(denied).range, ByteRange::new(0, 4).unwrap());
+        let denied = ask(&mut bed, &one, open, b"l", (8, 4), WRITE);
+        assert_eq!(conflict(denied).range, ByteRange::new(8, 4).unwrap());
+    }
+    bed.unlock(&one, file(1), lock, (0, 4)).unwrap();
+    assert_eq!(told(&mut bed), [b"x"]);
+    ask(&mut bed, &two, other, b"x", (0, 4), WRITE).unwrap();
+}
+
+#[test]
 fn v4_lock_18_a_lock_stateid_stays_valid_without_locks() {
     let (mut bed, [(client, open), _]) = two_clients();
     let lock = bed.lock(&client, file(1), new(open), (0, 9), WRITE);

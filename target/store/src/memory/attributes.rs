@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn readers_never_see_half_a_change() {
+    fn v4_attr_27_readers_never_see_half_a_change() {
         let cell = AttributeCell::new(&Stored {
             size: 0,
             used: 0,
