@@ -140,12 +140,13 @@ const SET_ONLY: Bitmap = Bitmap::of(&[Number::TimeAccessSet, Number::TimeModifyS
 const ANY_BYTES: u32 = 1;
 
 /// What all attributes of an object of one file system have in common.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct FileSystemAttributes {
     pub minor_version: u32,
     pub file_system: FileSystemId,
     pub properties: Properties,
-    pub statistics: Option<Statistics>,
+    /// Apart, as they are large and seldom wanted.
+    pub statistics: Option<Rc<Statistics>>,
     pub lease: u32,
     pub read_max: u64,
     pub write_max: u64,
@@ -322,7 +323,7 @@ fn device(kind: Kind) -> Device {
 impl AttributeSource for ObjectAttributes {
     fn encode_attribute(&self, number: AttributeNumber, out: &mut Encoder<'_>) -> XdrResult<bool> {
         let (common, stored) = (&self.common, &self.stored);
-        let count = |of: fn(&Statistics) -> u64| common.statistics.as_ref().map_or(0, of);
+        let count = |of: fn(&Statistics) -> u64| common.statistics.as_deref().map_or(0, of);
         // In each arm, so that only the one value is encoded that it knows.
         macro_rules! put {
             ($attribute:expr) => {

@@ -188,14 +188,15 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
             }
             at += 1;
             reply.is_last = at == count;
-            let operation = match next {
+            // In place: operations are large to move.
+            let operation = match &next {
                 Ok(operation) => operation,
                 Err(malformed) => {
                     reply.refuse(malformed.number, OperationStatus::BadXdr);
                     break;
                 }
             };
-            if let Some(status) = self.misplaced(&operation, at, count) {
+            if let Some(status) = self.misplaced(operation, at, count) {
                 let number = operation
                     .refusal()
                     .map_or(operation.number(), |(number, _)| number);
@@ -210,7 +211,7 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
                 break;
             };
             let step = Step {
-                operation: &operation,
+                operation,
                 known,
                 rule: rule(known),
                 behind: *operations.input(),

@@ -1,5 +1,7 @@
 //! READDIR (RFC 8881 section 18.23).
 
+use std::rc::Rc;
+
 use millrace_store::{CookieVerifier, DirectoryEntry, Store, StoreError};
 use millrace_wire::nfs3::DirectoryWriter;
 use millrace_wire::nfs4::{
@@ -100,7 +102,7 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
             None
         } else {
             let now = store.statistics(directory.handle).await;
-            Some(now.map_err(status::status)?)
+            Some(Rc::new(now.map_err(status::status)?))
         };
         let too_big = reply.too_big(arguments.maxcount as usize);
         let room = reply.room();
@@ -110,7 +112,7 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
         let (mut is_full, mut failed) = (false, None);
         let describe = |entry: &DirectoryEntry<'_>| -> EntryAttributes {
             let stored = entry.attributes.ok_or(OperationStatus::Io)?;
-            let mut found = self.describe(directory, stored, statistics);
+            let mut found = self.describe(directory, stored, statistics.clone());
             if let Some(names) = self.told_names(&wanted) {
                 names.fill(&mut found, &wanted);
             }

@@ -1,5 +1,7 @@
 //! GETATTR, VERIFY, NVERIFY and ACCESS (RFC 8881 sections 18.1, 18.7, 18.15 and 18.31).
 
+use std::rc::Rc;
+
 use millrace_store::{
     AccessMask, Attributes, Caller, Kind, Properties, SetAttributes, SetTime, Statistics, Store,
     StoreError,
@@ -152,7 +154,7 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
         } else {
             let now = Box::pin(store.statistics(object.handle)).await;
             let now = now.map_err(status::status)?;
-            (now.attributes, Some(now))
+            (now.attributes, Some(Rc::new(now)))
         };
         let mut found = self.describe(object, stored, statistics);
         if wanted.has(AttributeNumber::Acl) && object.export.store.properties().access_lists {
@@ -192,7 +194,7 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
         &self,
         object: &ExportedObject<'c, S>,
         stored: Attributes,
-        statistics: Option<Statistics>,
+        statistics: Option<Rc<Statistics>>,
     ) -> ObjectAttributes {
         let file_system = FileSystemId {
             major: object.export.id.0,
@@ -206,7 +208,7 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
         &self,
         file_system: FileSystemId,
         properties: Properties,
-        statistics: Option<Statistics>,
+        statistics: Option<Rc<Statistics>>,
     ) -> FileSystemAttributes {
         FileSystemAttributes {
             minor_version: self.origin.minor_version,

@@ -125,6 +125,7 @@ impl<'a, O: CompoundOperation<'a>> OperationReader<'a, O> {
 impl<'a, O: CompoundOperation<'a>> Iterator for OperationReader<'a, O> {
     type Item = core::result::Result<O, MalformedOperation>;
 
+    #[inline(always)] // What it returns is large to move.
     fn next(&mut self) -> Option<Self::Item> {
         self.left = self.left.checked_sub(1)?;
         let operation = O::decode_operation(self.minor_version, &mut self.input);
