@@ -42,8 +42,9 @@ OPERATIONS = {
     "write-1MiB": (("--op", "write", "--size", "1MiB", "--depth", "4"), 320),
 }
 
-# An operation by version 4 may take so many times what it takes by version 3.
-RATIOS = {"read-4KiB-nfs4": ("read-4KiB", 1.35)}
+# An operation by version 4 may take so many times what it takes by version 3, and on another make of
+# processor so much more.
+RATIOS, ALLOWANCE = {"read-4KiB-nfs4": ("read-4KiB", 1.35)}, 1.02
 
 CONFIGURATION = """\
 reactors: {{ cores: [{core}], poll: adaptive, idle_after: 1us }}
@@ -192,8 +193,10 @@ def compare(record, measured):
         elif change < -TOLERANCE * known:
             said.append(f"{text}: record what it has become")
     for name, (other, most) in RATIOS.items():
-        if name in measured and other in measured and measured[name] > most * measured[other]:
-            ratio = measured[name] / measured[other]
+        if name not in measured or other not in measured:
+            continue
+        ratio = measured[name] / measured[other]
+        if ratio > most * ALLOWANCE:
             wrong.append(f"{name} takes {ratio:.2f} times what {other} takes, and may take {most}")
     return wrong, said
 
