@@ -119,8 +119,9 @@ fn who_interrupts_it_leaves_no_archive() {
     );
     let mut running = bundle(&bench, &["part.tar.gz"]).spawn().unwrap();
     assert_eq!(fs::read_to_string(&pipe).unwrap(), "asked\n");
+    // As Ctrl-C, which programs that a shell runs in the background may ignore.
     let process = rustix::process::Pid::from_child(&running);
-    rustix::process::kill_process(process, rustix::process::Signal::INT).unwrap();
+    rustix::process::kill_process(process, rustix::process::Signal::TERM).unwrap();
     assert!(!running.wait().unwrap().success());
     let left = fs::read_dir(bench.folder.path()).unwrap();
     let left: Vec<_> = left.map(|entry| entry.unwrap().file_name()).collect();
