@@ -16,9 +16,9 @@ use super::status_counters::Nfs3Counters;
 use super::{
     attributes, create, delegations, directory, lookup, read, remove, rules, system, write,
 };
-use crate::access::{Access, ServedExports};
+use crate::access::ServedExports;
 use crate::call::{Answer, Bulk, NoBulk, Reply};
-use crate::exports::{Export, Exports};
+use crate::exports::Export;
 use crate::latency::TurnEnd;
 use crate::rpc::CallSubject;
 use crate::rpc::program::{Program, ProgramAnswer, ProgramCall, ProgramInfo, Unserved};
@@ -149,19 +149,6 @@ impl<S: Store> Nfs3<S> {
         })
     }
 
-    /// A call's view of the exports.
-    fn access<'c, B>(&'c self, exports: &'c Exports<S>, call: &ProgramCall<'c, B>) -> Access<'c, S>
-    where
-        B: Bulk,
-    {
-        Access {
-            served: &self.exports,
-            exports,
-            client: call.client(),
-            identity: call.identity,
-        }
-    }
-
     /// Counts a call for its export.
     fn ended(
         &self,
@@ -236,7 +223,7 @@ impl<S: Store> Program for Nfs3<S> {
             Err(unserved) => return Err(unserved.clone()),
         };
         let exports = self.exports.table();
-        let access = self.access(&exports, call);
+        let access = call.access(&self.exports, &exports);
         let times = &self.counters.store;
         let mut context = Context::new(procedure, access, times, arguments.handle());
         if !call.is_admitted_at_once() {
@@ -272,7 +259,7 @@ impl<S: Store> Program for Nfs3<S> {
         let decoded = Arguments::decode(procedure, call);
         let arguments = decoded.as_ref().ok()?;
         let exports = self.exports.table();
-        let access = self.access(&exports, call);
+        let access = call.access(&self.exports, &exports);
         let times = &self.counters.store;
         let context = Context::new(procedure, access, times, arguments.handle());
         let mut done = self.execute_at_once(&context, arguments, call, reply)?;

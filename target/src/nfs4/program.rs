@@ -19,7 +19,7 @@ use super::owners::{OwnerDomain, ReactorOwners};
 use super::reply::CompoundReply;
 use super::rules;
 use super::seam::{CallOrigin, StateSeam};
-use crate::access::{Access, ServedExports};
+use crate::access::ServedExports;
 use crate::call::{Answer, Bulk, NoBulk, Reply, Shortage};
 use crate::exports::Exports;
 use crate::latency::TurnEnd;
@@ -88,19 +88,6 @@ impl<S: Store, H: StateSeam> Nfs4<S, H> {
         let tree = Rc::new(ExportTree::new(exports));
         *known = Some((exports.clone(), Rc::clone(&tree)));
         tree
-    }
-
-    /// A call's view of the exports.
-    fn access<'c, B>(&'c self, exports: &'c Exports<S>, call: &ProgramCall<'c, B>) -> Access<'c, S>
-    where
-        B: Bulk,
-    {
-        Access {
-            served: &self.exports,
-            exports,
-            client: call.client(),
-            identity: call.identity,
-        }
     }
 
     /// Counts a call for its export.
@@ -188,7 +175,7 @@ impl<S: Store, H: StateSeam> Program for Nfs4<S, H> {
         };
         let exports = self.exports.table();
         let tree = self.tree(&exports);
-        let (access, origin) = (self.access(&exports, call), origin(call, &header));
+        let (access, origin) = (call.access(&self.exports, &exports), origin(call, &header));
         let times = &self.counters.store;
         let mut run = CompoundRun::new(access, &tree, state, origin, times, self.owners.get());
         let ended = run.execute(call, &header, input, &mut results).await;
@@ -227,7 +214,7 @@ impl<S: Store, H: StateSeam> Program for Nfs4<S, H> {
         let mut results = results.ok()?;
         let exports = self.exports.table();
         let tree = self.tree(&exports);
-        let (access, origin) = (self.access(&exports, call), origin(call, &header));
+        let (access, origin) = (call.access(&self.exports, &exports), origin(call, &header));
         let times = &self.counters.store;
         let mut run = CompoundRun::new(access, &tree, state, origin, times, self.owners.get());
         run.execute_at_once(call, &header, &operations, &mut results)?;

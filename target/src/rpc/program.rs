@@ -22,6 +22,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use millrace_mempool::{Class, Slice};
+use millrace_store::Store;
 use millrace_wire::rpc::{Accepted, ReplyHeader, answer_to};
 use millrace_wire::xdr::{Decode, Decoder, Encode, Error, Result as XdrResult};
 
@@ -29,7 +30,8 @@ use super::admission::{Admission, AdmissionControl, CallSubject, JournalGuard};
 use super::call::{Answer, Broken, Bulk, BulkArgument, NoBulk, Reply};
 use super::connection::ConnectionRef;
 use super::encode::encode;
-use crate::access::CallIdentity;
+use crate::access::{Access, CallIdentity, ServedExports};
+use crate::exports::Exports;
 use crate::latency::TurnEnd;
 use crate::replay::{CallKey, InterruptedCall};
 
@@ -277,6 +279,20 @@ impl<'c, B: Bulk> ProgramCall<'c, B> {
     #[must_use]
     pub fn client(&self) -> IpAddr {
         self.connection.address()
+    }
+
+    /// The call's view of exports.
+    pub(crate) fn access<S: Store>(
+        &self,
+        served: &'c ServedExports<S>,
+        exports: &'c Exports<S>,
+    ) -> Access<'c, S> {
+        Access {
+            served,
+            exports,
+            client: self.client(),
+            identity: self.identity,
+        }
     }
 
     /// Reads the arguments, for programs that decode them part by part.
