@@ -384,13 +384,17 @@ impl ReactorStores {
     pub fn poll(&self, now: Instant) -> usize {
         let served = self.served.borrow();
         let done: usize = served.iter().map(|store| store.poll(now)).sum();
-        self.engine.borrow().as_ref().map_or(0, Engine::poll) + done
+        let engine = self.engine.borrow();
+        engine.as_ref().map_or(0, |engine| engine.poll(now)) + done
     }
 
     /// The latest time of the next work.
     pub fn next_deadline(&self) -> Option<Instant> {
         let served = self.served.borrow();
-        served.iter().filter_map(AnyStore::next_deadline).min()
+        let engine = self.engine.borrow();
+        let of_engine = engine.as_ref().and_then(Engine::next_deadline);
+        let of_stores = served.iter().filter_map(AnyStore::next_deadline);
+        of_stores.chain(of_engine).min()
     }
 
     /// Readable when there are completions.

@@ -140,7 +140,7 @@ fn write_all<'a>(
             }
             Poll::Pending => true,
         });
-        engine.poll();
+        engine.poll(Instant::now());
     }
 }
 

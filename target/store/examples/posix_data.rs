@@ -109,7 +109,7 @@ impl Bench {
 
     fn turn(&self) {
         let now = Instant::now();
-        self.engine.poll();
+        self.engine.poll(Instant::now());
         self.clock.turn(now);
         self.store.poll(now);
     }

@@ -146,7 +146,7 @@ impl Stage {
         let mut ended = Vec::new();
         while !tasks.is_empty() {
             let before = thread_time();
-            let work = tasks.run(&mut ended) + self.engine.poll();
+            let work = tasks.run(&mut ended) + self.engine.poll(Instant::now());
             if work > 0 {
                 busy += thread_time() - before;
             } else {

@@ -85,7 +85,7 @@ fn steady_reads_writes_and_commits_allocate_nothing() {
                 assert!(tasks.spawn(client).is_ok());
             }
             while !tasks.is_empty() {
-                machine.engine.poll();
+                machine.engine.poll(Instant::now());
                 machine.clock.turn(Instant::now());
                 tasks.run(&mut ended);
                 for task in ended.drain(..) {

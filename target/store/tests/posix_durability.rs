@@ -303,7 +303,8 @@ fn a_volume_that_hangs_sends_newcomers_away_and_holds_up_no_other() {
         machine.until(|| fuse.held() > 0 && hung.figures().waiting_operations == 3);
         assert_eq!(hung.figures().operations, BOUND as u64);
 
-        // Others go on, turn by turn.
+        // Others go on, turn by turn, once writes that wait behind it are called back.
+        machine.pass(SECOND / 2);
         for folder in [&disk, &memory] {
             let volume = open(config(&folder.0, Direct::Auto));
             let store = machine.store(&volume);

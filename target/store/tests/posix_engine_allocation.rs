@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+use std::time::Instant;
 
 use millrace_mempool::{Class, HugepagePolicy, Pool, PoolConfig, Registry, Slice};
 use millrace_store::Caller;
@@ -48,7 +49,7 @@ fn round(engine: &Engine, file: &Arc<OwnedFd>, slices: &[Slice], number: u32) {
         if left[2] && poll(sync.as_mut()).is_ready() {
             left[2] = false;
         }
-        engine.poll();
+        engine.poll(Instant::now());
         if engine.arm() {
             std::thread::yield_now();
         }

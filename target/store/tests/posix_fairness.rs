@@ -101,7 +101,7 @@ fn syncs_of_one_client_hold_up_those_of_another_for_a_few() {
         let turn = || {
             done.set(done.get() || poll(sync.as_mut()).is_ready());
             syncs.retain_mut(|sync| poll(sync.as_mut()).is_pending());
-            engine.poll();
+            engine.poll(Instant::now());
         };
         slowly(&fuse, turn, || done.get());
         fuse.behave(|behaviour| behaviour.silent = false);

@@ -165,7 +165,7 @@ pub fn store_of(volume: &Volume) -> PosixStore {
     let (driven, time) = (engine.clone(), clock.clone());
     drive(move || {
         time.turn(Instant::now());
-        if driven.poll() == 0 {
+        if driven.poll(Instant::now()) == 0 {
             // Helpers that are done end the wait; completions are looked for.
             std::thread::park_timeout(Duration::from_micros(200));
         }

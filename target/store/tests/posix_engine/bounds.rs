@@ -6,6 +6,7 @@ use std::pin::pin;
 use std::process::Command;
 use std::sync::Arc;
 use std::task::Poll;
+use std::time::Instant;
 
 use millrace_store::posix::engine::{Durability, Engine, EngineConfig};
 
@@ -132,7 +133,7 @@ fn an_engine_that_goes_waits_for_what_is_under_way() {
         {
             let write = pin!(engine.write(&file, 0, &slice, Durability::None, &root, None));
             assert!(poll_once(write).is_pending());
-            engine.poll();
+            engine.poll(Instant::now());
         }
         drop(slice);
         let alone = Arc::downgrade(&file);

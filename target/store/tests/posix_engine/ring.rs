@@ -4,6 +4,7 @@ use std::io::Write;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::pin::pin;
 use std::sync::Arc;
+use std::time::Instant;
 
 use millrace_store::posix::engine::{Backend, Durability, Engine};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -41,7 +42,7 @@ fn a_sleeper_is_woken_by_the_descriptor() {
         let mut read = pin!(stage.engine.read(&out, 0, &slice, false, &root, None));
         assert!(poll_once(read.as_mut()).is_pending());
         assert!(!stage.engine.arm(), "what is not handed over keeps awake");
-        stage.engine.poll();
+        stage.engine.poll(Instant::now());
         assert!(stage.engine.arm());
         assert!(!readable(&stage.engine, 0));
         let writer = std::thread::spawn(move || {
@@ -50,7 +51,7 @@ fn a_sleeper_is_woken_by_the_descriptor() {
         });
         assert!(readable(&stage.engine, 60), "asleep for ever");
         inward = writer.join().unwrap();
-        stage.engine.poll();
+        stage.engine.poll(Instant::now());
         assert_eq!(stage.run(read).unwrap(), 4);
         assert!(stage.engine.arm());
         assert!(!readable(&stage.engine, 0));
@@ -71,12 +72,12 @@ fn a_sleeper_is_woken_by_work_of_the_kernels_threads() {
                 .write(&file, 0, &slice, Durability::File, &root, None)
         );
         assert!(poll_once(write.as_mut()).is_pending());
-        stage.engine.poll();
+        stage.engine.poll(Instant::now());
         while stage.engine.pending() > 0 {
             if stage.engine.arm() {
                 assert!(readable(&stage.engine, 60), "asleep for ever");
             }
-            stage.engine.poll();
+            stage.engine.poll(Instant::now());
         }
         assert_eq!(stage.run(write).unwrap(), 9000);
     }
@@ -93,7 +94,7 @@ fn memory_is_not_used_again_before_the_kernel_is_done_with_it() {
     {
         let read = pin!(stage.engine.read(&out, 0, &slice, false, &root, None));
         assert!(poll_once(read).is_pending());
-        stage.engine.poll();
+        stage.engine.poll(Instant::now());
     }
     // Two of the three that share the buffer go; what the kernel may write into stays.
     drop(slice);
@@ -119,7 +120,7 @@ fn an_engine_that_goes_calls_back_what_would_not_end() {
     {
         let read = pin!(stage.engine.read(&out, 0, &slice, false, &root, None));
         assert!(poll_once(read).is_pending());
-        stage.engine.poll();
+        stage.engine.poll(Instant::now());
     }
     let Stage { engine, pool, .. } = stage;
     drop(engine);

@@ -7,6 +7,7 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll, Waker};
+use std::time::Instant;
 
 use millrace_mempool::{Class, HugepagePolicy, Pool, PoolConfig, Registry, SharedArena, Slice};
 use millrace_store::posix::engine::{Backend, Engine, EngineConfig};
@@ -85,7 +86,7 @@ impl Stage {
             if let Poll::Ready(output) = poll_once(future.as_mut()) {
                 return output;
             }
-            self.engine.poll();
+            self.engine.poll(Instant::now());
             std::thread::yield_now();
         }
     }
@@ -93,7 +94,7 @@ impl Stage {
     /// Turns until nothing is under way.
     pub fn finish(&self) {
         while self.engine.pending() > 0 {
-            self.engine.poll();
+            self.engine.poll(Instant::now());
             std::thread::yield_now();
         }
     }

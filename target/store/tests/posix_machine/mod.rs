@@ -70,7 +70,7 @@ impl Machine {
     /// One turn of the loop.
     pub fn turn(&self) {
         self.turns.set(self.turns.get() + 1);
-        let work = self.engine.poll();
+        let work = self.engine.poll(self.now.get());
         let woken = self.clock.turn(self.now.get());
         for store in self.stores.borrow().iter() {
             store.poll(self.now.get());

@@ -1,4 +1,4 @@
-//! The executor of an engine's operations: a ring, or threads.
+//! The executors of an engine's operations: a ring, and threads for what it cannot do.
 
 use std::io;
 use std::os::fd::RawFd;
@@ -30,44 +30,62 @@ pub enum Who {
     Person(Identity),
 }
 
-#[allow(clippy::large_enum_variant)] // There is one per engine.
-pub enum Machine {
-    Ring {
-        ring: Ring,
-        personalities: Personalities,
-    },
-    Threads(Threads),
+/// What an operation is executed by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Executor {
+    Ring,
+    Threads,
+}
+
+pub struct Machine {
+    /// None where rings are not available.
+    ring: Option<PersonalRing>,
+    threads: Threads,
+}
+
+/// A ring, and the identities that it knows.
+struct PersonalRing {
+    ring: Ring,
+    personalities: Personalities,
 }
 
 impl Machine {
     /// A ring with this number of slots.
-    pub fn ring(places: u32) -> io::Result<Self> {
+    pub fn ring(places: u32, alarm: Option<Alarm>) -> io::Result<Self> {
         let ring = Ring::new(places)?;
-        if let Err(error) = ring.set_workers(places) {
+        let most = PERSONALITIES.max(places as usize + 1);
+        let personalities = Personalities::new(most);
+        let machine = Self {
+            ring: Some(PersonalRing {
+                ring,
+                personalities,
+            }),
+            threads: Threads::new(places, alarm),
+        };
+        if let Err(error) = machine.set_workers(places) {
             tracing::warn!(%error, "the kernel's threads for file data have its own bounds");
         }
-        let most = PERSONALITIES.max(places as usize + 1);
-        Ok(Self::Ring {
-            ring,
-            personalities: Personalities::new(most),
-        })
+        Ok(machine)
     }
 
     /// Threads with this number of slots.
     pub fn threads(places: u32, alarm: Option<Alarm>) -> Self {
-        Self::Threads(Threads::new(places, alarm))
+        Self {
+            ring: None,
+            threads: Threads::new(places, alarm),
+        }
     }
 
     pub fn backend(&self) -> Backend {
-        match self {
-            Self::Ring { .. } => Backend::Ring,
-            Self::Threads(_) => Backend::Threads,
+        match self.ring {
+            Some(_) => Backend::Ring,
+            None => Backend::Threads,
         }
     }
 
     /// Registers memory for operations.
     pub fn add_arena(&mut self, arena: &Arc<Arena>) {
-        let Self::Ring { ring, .. } = self else {
+        let Some(PersonalRing { ring, .. }) = &mut self.ring else {
             return;
         };
         if let Err(error) = ring.register(arena) {
@@ -80,10 +98,12 @@ impl Machine {
         }
     }
 
+    /// Limits the threads that wait for devices: those of the kernel, and of this process.
     pub fn set_workers(&self, most: u32) -> io::Result<()> {
-        match self {
-            Self::Ring { ring, .. } => ring.set_workers(most),
-            Self::Threads(_) => Ok(()),
+        self.threads.set_workers(most as usize);
+        match &self.ring {
+            Some(PersonalRing { ring, .. }) => ring.set_workers(most),
+            None => Ok(()),
         }
     }
 
@@ -92,20 +112,22 @@ impl Machine {
         if is_process(identity) {
             return Ok(Who::Own);
         }
-        match self {
-            Self::Ring {
+        match &mut self.ring {
+            Some(PersonalRing {
                 ring,
                 personalities,
-            } => {
+            }) => {
                 let (index, _) = personalities.acquire(identity, ring)?;
                 Ok(Who::Personality(index))
             }
-            Self::Threads(_) => Ok(Who::Person(identity.clone())),
+            None => Ok(Who::Person(identity.clone())),
         }
     }
 
     pub fn dismiss(&mut self, who: &Who) {
-        if let (Self::Ring { personalities, .. }, Who::Personality(index)) = (self, who) {
+        if let (Some(PersonalRing { personalities, .. }), Who::Personality(index)) =
+            (&mut self.ring, who)
+        {
             personalities.release(*index);
         }
     }
@@ -114,86 +136,95 @@ impl Machine {
     /// kernel.
     pub fn start(
         &mut self,
+        executor: Executor,
         place: usize,
         held: HeldResources,
         entry: &WorkEntry,
         who: &Who,
         client: ClientKey,
     ) -> usize {
-        match self {
-            Self::Ring {
-                ring,
-                personalities,
-            } => {
+        match (&mut self.ring, executor) {
+            (Some(of_ring), Executor::Ring) => {
                 let personality = match who {
-                    Who::Personality(index) => personalities.number(*index),
+                    Who::Personality(index) => of_ring.personalities.number(*index),
                     Who::Own | Who::Person(_) => 0,
                 };
-                ring.push(place, held, entry, personality)
+                of_ring.ring.push(place, held, entry, personality)
             }
-            Self::Threads(threads) => {
-                let person = match who {
-                    Who::Person(identity) => Some(identity.clone()),
-                    Who::Own | Who::Personality(_) => None,
+            (ring, _) => {
+                let person = match (who, ring) {
+                    (Who::Person(identity), _) => Some(identity.clone()),
+                    (Who::Personality(index), Some(of_ring)) => {
+                        Some(of_ring.personalities.identity(*index).clone())
+                    }
+                    (Who::Own | Who::Personality(_), _) => None,
                 };
-                threads.start(place, held, entry, person, client)
+                self.threads.start(place, held, entry, person, client)
             }
         }
     }
 
     /// Submits operations and collects completions. Returns the number of both.
     pub fn turn(&mut self) -> usize {
-        match self {
-            Self::Ring { ring, .. } => ring.turn(),
-            Self::Threads(threads) => threads.turn(),
-        }
+        let by_ring = match &mut self.ring {
+            Some(PersonalRing { ring, .. }) => ring.turn(),
+            None => 0,
+        };
+        by_ring + self.threads.turn()
     }
 
     /// Returns one completion: slot, bytes or negative error number, and the resources held.
     pub fn take(&mut self) -> Option<(usize, i32, HeldResources)> {
-        match self {
-            Self::Ring { ring, .. } => ring.take(),
-            Self::Threads(threads) => threads.take(),
+        let by_ring = match &mut self.ring {
+            Some(PersonalRing { ring, .. }) => ring.take(),
+            None => None,
+        };
+        by_ring.or_else(|| self.threads.take())
+    }
+
+    /// Asks the kernel to cancel the operation in a slot of the ring. If the kernel has not begun
+    /// it, it completes with `ECANCELED`.
+    pub fn call_back(&mut self, place: usize) {
+        if let Some(PersonalRing { ring, .. }) = &mut self.ring {
+            ring.call_back(place);
         }
     }
 
-    /// Asks the kernel to cancel operations.
-    pub fn call_back(&mut self) {
-        match self {
-            Self::Ring { ring, .. } => ring.call_back(),
-            Self::Threads(_) => {}
+    /// Asks the kernel to cancel all operations.
+    pub fn call_back_all(&mut self) {
+        if let Some(PersonalRing { ring, .. }) = &mut self.ring {
+            ring.call_back_all();
         }
     }
 
     /// Waits for a completion, with a timeout.
     pub fn wait(&mut self, most: Duration) {
-        match self {
-            Self::Ring { ring, .. } => ring.wait(most),
-            Self::Threads(threads) => threads.wait(most),
+        match &mut self.ring {
+            Some(PersonalRing { ring, .. }) if self.threads.running() == 0 => ring.wait(most),
+            // One of both is waited for at a time.
+            Some(_) => self.threads.wait(most.min(Duration::from_millis(10))),
+            None => self.threads.wait(most),
         }
     }
 
     pub fn descriptor(&self) -> Option<RawFd> {
-        match self {
-            Self::Ring { ring, .. } => Some(ring.descriptor()),
-            Self::Threads(_) => None,
-        }
+        let of_ring = self.ring.as_ref()?;
+        Some(of_ring.ring.descriptor())
     }
 
     /// Whether [`Machine::arm`] has made the descriptor report work, and there was no turn since.
     pub fn is_armed(&self) -> bool {
-        match self {
-            Self::Ring { ring, .. } => ring.is_armed(),
-            Self::Threads(_) => false,
-        }
+        let of_ring = self.ring.as_ref();
+        of_ring.is_some_and(|of_ring| of_ring.ring.is_armed())
     }
 
     /// Whether there is nothing to do until the descriptor or the alarm reports it.
     pub fn arm(&mut self) -> bool {
-        match self {
-            Self::Ring { ring, .. } => ring.arm(),
-            Self::Threads(threads) => threads.is_quiet(),
-        }
+        let is_quiet = match &mut self.ring {
+            Some(PersonalRing { ring, .. }) => ring.arm(),
+            None => true,
+        };
+        is_quiet && self.threads.is_quiet()
     }
 }
 

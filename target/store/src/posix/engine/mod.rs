@@ -1,5 +1,6 @@
 //! Reads, writes and syncs of file data: by an io_uring for each reactor, or by threads where rings
-//! are not available.
+//! are not available. Threads also make the writes that a ring has not begun after a while: see
+//! `operations`.
 //!
 //! An operation owns its file and its memory until the kernel has completed it, even if its future
 //! was dropped. Short and interrupted transfers are continued here. Operations beyond the limit
@@ -12,7 +13,7 @@
 //! | module | content |
 //! | --- | --- |
 //! | `operations` | the table of operations, their progress and wakers |
-//! | `machine` | the executor, and the identities that it acts for |
+//! | `machine` | the executors, and the identities that they act for |
 //! | `personalities` | the identities that are registered with the ring |
 //! | `threads` | execution without a ring |
 
@@ -29,6 +30,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Instant;
 
 use millrace_mempool::{Arena, Pool, Slice};
 use millrace_reactor::Alarm;
@@ -97,9 +99,9 @@ impl Engine {
     ) -> io::Result<Self> {
         let places = config.operations.clamp(1, MOST);
         let mut machine = match config.backend {
-            Backend::Ring => Machine::ring(places)?,
+            Backend::Ring => Machine::ring(places, alarm)?,
             Backend::Threads => Machine::threads(places, alarm),
-            Backend::Auto => Machine::ring(places).unwrap_or_else(|error| {
+            Backend::Auto => Machine::ring(places, alarm.clone()).unwrap_or_else(|error| {
                 tracing::warn!(
                     %error,
                     "io_uring is not available: file data is read and written by threads, which is \
@@ -147,9 +149,9 @@ impl Engine {
         self.inner.operations.borrow_mut().machine.add_arena(arena);
     }
 
-    /// Limits the kernel's threads that wait for devices on behalf of this reactor: to the sum of
-    /// all volumes' operations, so that one volume that hangs does not take them all. Initially the
-    /// limit is the engine's number of operations.
+    /// Limits the threads that wait for devices on behalf of this reactor, those of the kernel and
+    /// those of this process: to the sum of all volumes' operations, so that one volume that hangs
+    /// does not take them all. Initially the limit is the engine's number of operations.
     ///
     /// # Errors
     /// The kernel does not support this limit (before Linux 5.15).
@@ -158,8 +160,9 @@ impl Engine {
     }
 
     /// Submits requested operations and collects completions. Returns the number of both.
-    pub fn poll(&self) -> usize {
+    pub fn poll(&self, now: Instant) -> usize {
         let mut operations = self.inner.operations.borrow_mut();
+        operations.begin_turn(now);
         if operations.running == 0 && !operations.machine.is_armed() {
             return 0;
         }
@@ -168,6 +171,12 @@ impl Engine {
         drop(operations);
         self.inner.settle();
         handed_over.max(completed)
+    }
+
+    /// When [`Engine::poll`] next has work even if nothing completes, for reactors that sleep.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Instant> {
+        self.inner.operations.borrow().next_deadline()
     }
 
     /// A descriptor that is readable when there are completions, for reactors that sleep.

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::OFlags;
 
-use super::machine::{Machine, Who};
+use super::Backend;
+use super::machine::{Executor, Machine, Who};
 use crate::ClientKey;
 use crate::posix::client_waiters::ClientWaiters;
 use crate::posix::hold::Hold;
@@ -20,6 +21,12 @@ const ATTEMPTS: u8 = 100;
 /// How long the shutdown of an engine waits for operations that cannot be cancelled.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// How long a write may take before it is called back from the ring. A thread makes it if the kernel
+/// has not begun it. Of the writes that wait for devices, the kernel executes one at a time for all
+/// files whose inodes have the same hash, of 64 (`io_wq_hash_work`), so that one that hangs holds up
+/// writes to other devices.
+const OVERDUE: Duration = Duration::from_millis(250);
+
 /// The smallest block of any device.
 const BLOCK: usize = 512;
 
@@ -31,11 +38,38 @@ pub struct Operations {
     pub waiters: ClientWaiters<(), u32>,
     pub machine: Machine,
     pub running: usize,
+    writes: RingWrites,
     /// Notifications to deliver and resources to drop once the operations are no longer borrowed:
     /// these may call back.
     pub endings: VecDeque<Ending>,
     /// Wakers to call after that.
     pub wakers: VecDeque<Waker>,
+}
+
+/// The writes that the ring has.
+struct RingWrites {
+    /// The time of this turn.
+    now: Instant,
+    count: usize,
+    /// Of these, the ones that were called back. While there are any, other writes are made by
+    /// threads.
+    overdue: usize,
+    /// When they were last looked through for overdue ones, or the first of them began.
+    checked: Instant,
+}
+
+impl RingWrites {
+    fn begin(&mut self) {
+        if self.count == 0 {
+            self.checked = self.now;
+        }
+        self.count += 1;
+    }
+
+    fn end(&mut self, is_overdue: bool) {
+        self.count -= 1;
+        self.overdue -= usize::from(is_overdue);
+    }
 }
 
 /// The parameters of an operation.
@@ -85,6 +119,10 @@ struct Running {
     work: Work,
     who: Who,
     client: ClientKey,
+    executor: Executor,
+    begun: Instant,
+    /// Whether the ring was asked to give it up.
+    is_called_back: bool,
     offset: u64,
     /// Bytes completed.
     done: usize,
@@ -108,12 +146,19 @@ enum Verdict {
 
 impl Operations {
     pub fn new(machine: Machine, places: u32) -> Self {
+        let now = Instant::now();
         Self {
             places: (0..places).map(|_| OperationSlot::default()).collect(),
             free: (0..places).rev().collect(),
             waiters: ClientWaiters::default(),
             machine,
             running: 0,
+            writes: RingWrites {
+                now,
+                count: 0,
+                overdue: 0,
+                checked: now,
+            },
             endings: VecDeque::with_capacity(places as usize),
             wakers: VecDeque::with_capacity(places as usize),
         }
@@ -162,6 +207,9 @@ impl Operations {
             work: request.work,
             who,
             client: request.client,
+            executor: Executor::Threads,
+            begun: self.writes.now,
+            is_called_back: false,
             offset: request.offset,
             done: 0,
             asked: 0,
@@ -171,7 +219,7 @@ impl Operations {
             detached: false,
             hold,
         };
-        running.start(&mut self.machine, place, held);
+        running.start(&mut self.machine, &mut self.writes, place, held);
         let place = &mut self.places[place as usize];
         place.state = OperationState::Running(running);
         self.running += 1;
@@ -228,11 +276,12 @@ impl Operations {
         for place in &mut self.places {
             if let OperationState::Running(running) = &mut place.state {
                 running.detached = true;
+                running.is_called_back = false;
                 self.wakers.extend(running.waker.take());
             }
         }
         let deadline = Instant::now() + SHUTDOWN_TIMEOUT;
-        self.machine.call_back();
+        self.machine.call_back_all();
         loop {
             self.machine.turn();
             self.reap();
@@ -251,6 +300,31 @@ impl Operations {
         }
     }
 
+    /// Begins a turn: calls overdue writes back.
+    pub fn begin_turn(&mut self, now: Instant) {
+        self.writes.now = now;
+        if self.next_deadline().is_none_or(|deadline| now < deadline) {
+            return;
+        }
+        self.writes.checked = now;
+        for (index, place) in self.places.iter_mut().enumerate() {
+            let OperationState::Running(running) = &mut place.state else {
+                continue;
+            };
+            let is_due = now.saturating_duration_since(running.begun) >= OVERDUE;
+            if running.is_ring_write() && is_due && !running.is_called_back {
+                running.is_called_back = true;
+                self.writes.overdue += 1;
+                self.machine.call_back(index);
+            }
+        }
+    }
+
+    /// When the next turn is due even if nothing completes.
+    pub fn next_deadline(&self) -> Option<Instant> {
+        (self.writes.count > self.writes.overdue).then(|| self.writes.checked + OVERDUE)
+    }
+
     /// Collects completions and restarts incomplete operations. Returns the number of completions.
     pub fn reap(&mut self) -> usize {
         let mut count = 0;
@@ -260,10 +334,13 @@ impl Operations {
             let OperationState::Running(running) = &mut self.places[index].state else {
                 unreachable!("completions are for what is under way");
             };
+            if running.is_ring_write() {
+                self.writes.end(running.is_called_back);
+            }
             match running.judge(outcome, &held) {
                 Verdict::Onward(bytes) => {
                     running.done += bytes;
-                    running.start(&mut self.machine, place, held);
+                    running.start(&mut self.machine, &mut self.writes, place, held);
                 }
                 Verdict::Ended(outcome) => {
                     self.machine.dismiss(&running.who);
@@ -310,14 +387,34 @@ fn copy(outcome: &io::Result<usize>) -> io::Result<usize> {
 }
 
 impl Running {
-    fn start(&mut self, machine: &mut Machine, place: u32, held: HeldResources) {
+    fn is_ring_write(&self) -> bool {
+        self.executor == Executor::Ring && matches!(self.work, Work::Write(_))
+    }
+
+    fn start(
+        &mut self,
+        machine: &mut Machine,
+        writes: &mut RingWrites,
+        place: u32,
+        held: HeldResources,
+    ) {
         let entry = WorkEntry {
             work: self.work,
             offset: self.offset + self.done as u64,
             from: self.done,
             length: self.length - self.done,
         };
-        self.asked = machine.start(place as usize, held, &entry, &self.who, self.client);
+        let evades = matches!(self.work, Work::Write(_)) && writes.overdue > 0;
+        self.executor = match machine.backend() {
+            Backend::Ring | Backend::Auto if !evades && !self.is_called_back => Executor::Ring,
+            _ => Executor::Threads,
+        };
+        self.begun = writes.now;
+        if self.is_ring_write() {
+            writes.begin();
+        }
+        let (executor, place) = (self.executor, place as usize);
+        self.asked = machine.start(executor, place, held, &entry, &self.who, self.client);
     }
 
     /// The meaning of a completion: a number of bytes, or a negative error number.
@@ -362,6 +459,7 @@ impl Running {
                 self.attempts += 1;
                 return Verdict::Onward(0);
             }
+            libc::ECANCELED if self.is_called_back => return Verdict::Onward(0),
             libc::ENOSPC | libc::EDQUOT | libc::EFBIG if writing && self.done > 0 => Ok(self.done),
             // The file ended at a block smaller than the alignment of direct transfers.
             libc::EINVAL if reading && self.done > 0 && is_direct(held) => Ok(self.done),

@@ -76,6 +76,11 @@ impl Personalities {
         self.entries[index as usize].number
     }
 
+    /// The identity of an entry that is in use.
+    pub fn identity(&self, index: u32) -> &Identity {
+        &self.entries[index as usize].identity
+    }
+
     /// Releases one use.
     pub fn release(&mut self, index: u32) {
         self.entries[index as usize].users -= 1;

@@ -1,4 +1,5 @@
-//! Transfers on threads, for systems that forbid rings. The results are the same, but slower.
+//! Transfers on threads, for systems that forbid rings and for writes that a ring does not get to.
+//! The results are the same, but slower.
 
 use std::collections::VecDeque;
 use std::io;
@@ -14,7 +15,7 @@ use crate::posix::sys::identity::assume;
 use crate::posix::sys::transfer::{Done, Task, TransferTable};
 use crate::posix::sys::work::{HeldResources, WorkEntry};
 
-/// The most threads of an engine, started on demand.
+/// The most threads of an engine, started on demand, unless its user sets another limit.
 const THREADS: usize = 64;
 
 pub struct Threads {
@@ -23,6 +24,7 @@ pub struct Threads {
     finished: Arc<Finished>,
     /// Taken from `finished` at once.
     taken: VecDeque<Done>,
+    places: usize,
 }
 
 /// Results of threads that the reactor has not collected.
@@ -48,7 +50,21 @@ impl Threads {
                 alarm,
             }),
             taken: VecDeque::with_capacity(most),
+            places: most,
         }
+    }
+
+    /// Limits the threads.
+    pub fn set_workers(&self, most: usize) {
+        self.helpers.set_limits(HelperLimits {
+            threads: most.clamp(1, self.places.max(1)),
+            queue: self.places.max(1),
+        });
+    }
+
+    /// Operations that have not been collected.
+    pub fn running(&self) -> usize {
+        self.table.running()
     }
 
     pub fn start(
