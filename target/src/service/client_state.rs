@@ -77,7 +77,8 @@ impl SharedClientState {
                 lease: terms.lease,
                 delegations: terms.delegations,
                 courtesy: terms.courtesy,
-                sessions: 1024,
+                // Each has a slot for a reply of 8 KiB within `reply_cache`.
+                sessions: 7500,
                 sessions_per_client: 16,
                 ..StateConfig::default()
             },

@@ -1,6 +1,7 @@
 //! Clients: who they are, and how they come and go (RFC 8881 section 18.35).
 
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::net::IpAddr;
 use std::time::Duration;
 
 use super::backchannel::Backchannel;
@@ -99,6 +100,8 @@ pub(super) struct LeasedClient {
 #[derive(Debug)]
 pub(super) struct ClientSession {
     pub id: SessionId,
+    /// Where it was made from.
+    pub address: Option<IpAddr>,
     /// When its end was asked for first, while requests were executed.
     pub draining: Option<Duration>,
     pub back: Backchannel,

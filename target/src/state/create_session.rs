@@ -1,5 +1,6 @@
 //! How sessions begin and end (RFC 8881 sections 18.36 and 18.37).
 
+use std::collections::hash_map::Entry;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +8,7 @@ use std::time::Duration;
 use super::backchannel::{
     Backchannel, BindingRequest, BoundChannels, CallbackParameters, CallbackPath,
 };
-use super::clients::{ClientId, ClientSession};
+use super::clients::{ClientId, ClientSession, LeasedClient};
 use super::home::{StateEvent, StateHome};
 use super::session::{ChannelLimits, Session};
 use super::{SessionId, StateError};
@@ -133,10 +134,18 @@ impl StateHome {
                 .get(old)
                 .is_none_or(|old| old.sessions.is_empty())
         };
-        let has_room = !self.free_sessions.is_empty()
-            || superseded.is_some_and(leaves_room)
-            || self.remove_courteous(now, |one| one.id != id && !one.sessions.is_empty());
-        if !has_room {
+        let is_replacement = superseded.is_some_and(leaves_room);
+        let is_other = |one: &LeasedClient| one.id != id && !one.sessions.is_empty();
+        let has_room = is_replacement
+            || !self.free_sessions.is_empty()
+            || self.remove_courteous(now, is_other);
+        let address = request.origin.map(|origin| origin.address);
+        let has_share = is_replacement
+            || self.has_share_of_sessions(address)
+            || self.remove_courteous(now, |one| {
+                is_other(one) && one.sessions.iter().any(|known| known.address == address)
+            });
+        if !(has_room && has_share) {
             return Err(StateError::NoSpc);
         }
         let mut channel = Backchannel::new(request.callbacks.cloned(), back);
@@ -175,8 +184,10 @@ impl StateHome {
         )));
         if let Some(client) = self.clients.get_mut(index) {
             client.origin = request.origin.or(client.origin);
+            *self.sessions_by_address.entry(address).or_default() += 1;
             client.sessions.push(ClientSession {
                 id,
+                address,
                 draining: None,
                 back: channel,
             });
@@ -240,6 +251,16 @@ impl StateHome {
         Ok(())
     }
 
+    /// Whether an address may have another session: at most as many as are left for others, so that
+    /// there are always some for a newcomer. A few are free.
+    fn has_share_of_sessions(&self, address: Option<IpAddr>) -> bool {
+        let count = self.sessions_by_address.get(&address).copied();
+        let count = count.unwrap_or(0);
+        address.is_none()
+            || count < self.config.sessions_per_client
+            || count <= self.free_sessions.len()
+    }
+
     /// Ends a session of a client at once.
     pub(super) fn end_session(&mut self, index: u32, session: SessionId) {
         if let Ok(found) = self.sessions.find(session) {
@@ -250,7 +271,14 @@ impl StateHome {
         }
         if let Some(client) = self.clients.get_mut(index) {
             let before = client.sessions.len();
-            client.sessions.retain(|known| known.id != session);
+            for ended in client.sessions.extract_if(.., |known| known.id == session) {
+                if let Entry::Occupied(mut count) = self.sessions_by_address.entry(ended.address) {
+                    *count.get_mut() -= 1;
+                    if *count.get() == 0 {
+                        count.remove();
+                    }
+                }
+            }
             self.slot_shares.count(before, client.sessions.len());
         }
         self.leave_session(session);

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::hash::Hasher;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -43,7 +44,8 @@ pub struct StateConfig {
     pub clients: u32,
     /// Most sessions.
     pub sessions: u32,
-    /// Most sessions of a client.
+    /// Most sessions of a client. An address may have that many, and more as long as there are as
+    /// many left for others.
     pub sessions_per_client: usize,
     /// Most opens and lock states.
     pub states: usize,
@@ -176,6 +178,7 @@ pub struct StateHome {
     pub(super) sessions: Arc<SessionDirectory>,
     /// Indexes of the directory that are free.
     pub(super) free_sessions: Vec<u32>,
+    pub(super) sessions_by_address: HashMap<Option<IpAddr>, usize>,
     pub(super) session_serial: u32,
     pub(super) slot_shares: SlotShares,
     pub(super) states: StateTable,
@@ -215,6 +218,7 @@ impl StateHome {
             leases: Arc::new(LeaseCells::new(config.reactors, config.clients as usize)),
             sessions: Arc::new(SessionDirectory::new(config.sessions)),
             free_sessions: (0..config.sessions).rev().collect(),
+            sessions_by_address: HashMap::new(),
             session_serial: 0,
             slot_shares: SlotShares::default(),
             states: StateTable::new(config.start, config.states),

@@ -376,3 +376,48 @@ fn v4_perf_06_a_lease_is_looked_at_when_it_may_run_out() {
     bed.home.expire_clients(bed.now);
     assert_eq!(bed.home.client_count(), 0);
 }
+
+#[test]
+fn v4_sess_20_an_address_leaves_as_many_sessions_to_others_as_it_has() {
+    const SESSIONS: u32 = 40;
+    let mut bed = TestBed::with(StateConfig {
+        clients: 100,
+        sessions: SESSIONS,
+        ..small_config()
+    });
+    let create = |bed: &mut TestBed, host: u8, name: &str| {
+        let client = bed.exchange(name.as_bytes(), 1)?.client_id;
+        let origin = SessionOrigin {
+            address: [192, 0, 2, host].into(),
+            minor_version: 1,
+        };
+        let request = SessionRequest {
+            origin: Some(origin),
+            ..session_request(client, 1)
+        };
+        bed.home.create_session(&request, bed.now)
+    };
+    let mut names = 0..;
+    let mut fill = |bed: &mut TestBed, host: u8| {
+        let names = names.by_ref().take(SESSIONS as usize);
+        let names = names.map(|number: u32| number.to_string());
+        let made: Vec<_> = names.map(|name| create(bed, host, &name)).collect();
+        let granted: Vec<_> = made.iter().flatten().map(|grant| grant.session).collect();
+        assert!(made[granted.len()..].contains(&Err(StateError::NoSpc)));
+        granted
+    };
+    let first = fill(&mut bed, 1);
+    assert_eq!(first.len(), 20 + 1);
+    assert_eq!(fill(&mut bed, 2).len(), 10);
+    assert_eq!(fill(&mut bed, 3).len(), 5);
+    // What it gives back it may have again.
+    for session in first {
+        bed.home.destroy_session(session, None, bed.now).unwrap();
+    }
+    assert_eq!(fill(&mut bed, 1).len(), 13);
+    // Its own clients make room when their leases have run out.
+    bed.pass(LEASE + MOMENT);
+    assert!(create(&mut bed, 1, "late").is_ok());
+    let kept = bed.home.sessions_by_address.values();
+    assert_eq!(kept.sum::<usize>(), 13 + 10 + 5);
+}
