@@ -59,6 +59,8 @@ pub(super) struct LeasedClient {
     pub protection: Option<StateProtection>,
     /// Where its latest session came from, and the minor version of the protocol there.
     pub origin: Option<SessionOrigin>,
+    /// Where its first session came from. Its state counts for that address.
+    pub address: Option<IpAddr>,
     pub is_confirmed: bool,
     /// When its lease is looked at next.
     pub lease_check: Duration,
@@ -219,6 +221,7 @@ impl ClientTables {
             principal: principal.clone(),
             protection,
             origin: None,
+            address: None,
             is_confirmed: false,
             lease_check: now,
             lease_began: now,
@@ -248,11 +251,12 @@ impl ClientTables {
     }
 
     /// Makes a record the confirmed one of its owner. There is no other.
-    pub fn confirm(&mut self, index: u32, now: Duration) {
+    pub fn confirm(&mut self, index: u32, address: Option<IpAddr>, now: Duration) {
         let Some(client) = self.records.get_mut(index) else {
             return;
         };
         client.is_confirmed = true;
+        client.address = address;
         self.unconfirmed.remove(&(client.id, index));
         client.lease_began = now;
         if let Some(records) = self.by_owner.get_mut(&client.owner) {

@@ -1,6 +1,5 @@
 //! How sessions begin and end (RFC 8881 sections 18.36 and 18.37).
 
-use std::collections::hash_map::Entry;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -136,12 +135,11 @@ impl StateHome {
         };
         let is_replacement = superseded.is_some_and(leaves_room);
         let is_other = |one: &LeasedClient| one.id != id && !one.sessions.is_empty();
-        let has_room = is_replacement
-            || !self.free_sessions.is_empty()
-            || self.remove_courteous(now, is_other);
+        let (few, free) = (self.config.sessions_per_client, self.free_sessions.len());
+        let has_room = is_replacement || free > 0 || self.remove_courteous(now, is_other);
         let address = request.origin.map(|origin| origin.address);
         let has_share = is_replacement
-            || self.has_share_of_sessions(address)
+            || self.sessions_by_address.permits(address, few, free)
             || self.remove_courteous(now, |one| {
                 is_other(one) && one.sessions.iter().any(|known| known.address == address)
             });
@@ -167,7 +165,7 @@ impl StateHome {
             self.remove_client(old);
         }
         if is_first {
-            self.clients.confirm(index, now);
+            self.clients.confirm(index, address, now);
             self.recognize_client(index, now);
         }
         let place = self.free_sessions.pop().ok_or(StateError::NoSpc)?;
@@ -184,7 +182,7 @@ impl StateHome {
         )));
         if let Some(client) = self.clients.get_mut(index) {
             client.origin = request.origin.or(client.origin);
-            *self.sessions_by_address.entry(address).or_default() += 1;
+            self.sessions_by_address.add(address);
             client.sessions.push(ClientSession {
                 id,
                 address,
@@ -251,16 +249,6 @@ impl StateHome {
         Ok(())
     }
 
-    /// Whether an address may have another session: at most as many as are left for others, so that
-    /// there are always some for a newcomer. A few are free.
-    fn has_share_of_sessions(&self, address: Option<IpAddr>) -> bool {
-        let count = self.sessions_by_address.get(&address).copied();
-        let count = count.unwrap_or(0);
-        address.is_none()
-            || count < self.config.sessions_per_client
-            || count <= self.free_sessions.len()
-    }
-
     /// Ends a session of a client at once.
     pub(super) fn end_session(&mut self, index: u32, session: SessionId) {
         if let Ok(found) = self.sessions.find(session) {
@@ -272,12 +260,7 @@ impl StateHome {
         if let Some(client) = self.clients.get_mut(index) {
             let before = client.sessions.len();
             for ended in client.sessions.extract_if(.., |known| known.id == session) {
-                if let Entry::Occupied(mut count) = self.sessions_by_address.entry(ended.address) {
-                    *count.get_mut() -= 1;
-                    if *count.get() == 0 {
-                        count.remove();
-                    }
-                }
+                self.sessions_by_address.remove(ended.address);
             }
             self.slot_shares.count(before, client.sessions.len());
         }

@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::hash::Hasher;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use siphasher::sip::SipHasher24;
 
+use super::address_shares::AddressShares;
 use super::callbacks::CallbackJobs;
 use super::clients::ClientTables;
 use super::delegation_guards::DelegationGuards;
@@ -51,6 +51,9 @@ pub struct StateConfig {
     pub states: usize,
     /// Most opens and lock states of a client.
     pub states_per_client: usize,
+    /// Opens and lock states of all clients of an address, beyond which as many have to be left for
+    /// others.
+    pub states_per_address: usize,
     /// Most opens of a file.
     pub opens_per_file: usize,
     /// Most locked ranges of a file.
@@ -91,6 +94,7 @@ impl Default for StateConfig {
             sessions_per_client: 64,
             states: 1 << 20,
             states_per_client: 1 << 17,
+            states_per_address: 1 << 10,
             opens_per_file: 1 << 14,
             ranges_per_file: 1 << 14,
             ranges_per_client: 1 << 16,
@@ -178,10 +182,11 @@ pub struct StateHome {
     pub(super) sessions: Arc<SessionDirectory>,
     /// Indexes of the directory that are free.
     pub(super) free_sessions: Vec<u32>,
-    pub(super) sessions_by_address: HashMap<Option<IpAddr>, usize>,
+    pub(super) sessions_by_address: AddressShares,
     pub(super) session_serial: u32,
     pub(super) slot_shares: SlotShares,
     pub(super) states: StateTable,
+    pub(super) states_by_address: AddressShares,
     pub(super) files: FileTable,
     pub(super) open_owners: OwnerTable,
     /// Opens by owner and file.
@@ -218,10 +223,11 @@ impl StateHome {
             leases: Arc::new(LeaseCells::new(config.reactors, config.clients as usize)),
             sessions: Arc::new(SessionDirectory::new(config.sessions)),
             free_sessions: (0..config.sessions).rev().collect(),
-            sessions_by_address: HashMap::new(),
+            sessions_by_address: AddressShares::default(),
             session_serial: 0,
             slot_shares: SlotShares::default(),
             states: StateTable::new(config.start, config.states),
+            states_by_address: AddressShares::default(),
             files: FileTable::default(),
             open_owners: OwnerTable::default(),
             opens: HashMap::new(),

@@ -18,6 +18,7 @@
 //! - Locks that the host takes as well: the home orders them ([`HostLockOrder`]); a thread carries the
 //!   orders out.
 
+mod address_shares;
 mod backchannel;
 mod callbacks;
 mod clients;

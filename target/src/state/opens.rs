@@ -386,7 +386,16 @@ impl StateHome {
         if client.states.len() >= self.config.states_per_client {
             return Err(StateError::NoSpc);
         }
-        let id = client.id;
+        let (id, address) = (client.id, client.address);
+        let few = self.config.states_per_address;
+        let free = self.config.states.saturating_sub(self.states.len());
+        if !self.states_by_address.permits(address, few, free)
+            && !self.remove_courteous(now, |one| {
+                one.id != id && one.address == address && !one.states.is_empty()
+            })
+        {
+            return Err(StateError::NoSpc);
+        }
         while self.states.len() >= self.config.states {
             if !self.remove_courteous(now, |one| one.id != id && !one.states.is_empty()) {
                 return Err(StateError::Delay);

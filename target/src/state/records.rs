@@ -13,6 +13,7 @@ impl StateHome {
         let detail = self.states.get(state).map(|record| &record.detail);
         if let (Some(client), Some(detail)) = (self.clients.get_mut(index), detail) {
             client.states.insert(state);
+            self.states_by_address.add(client.address);
             client.counts.count(detail, true);
         }
         self.publish_conditions(index);
@@ -64,6 +65,7 @@ impl StateHome {
         self.files.release(record.file);
         if let Some(client) = self.clients.get_mut(record.client_index) {
             client.states.remove(&state);
+            self.states_by_address.remove(client.address);
             if let Some(StateDetail::Revoked(reason)) = was_revoked {
                 *client.revoked_states(reason) -= 1;
             }

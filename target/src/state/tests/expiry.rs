@@ -418,6 +418,43 @@ fn v4_sess_20_an_address_leaves_as_many_sessions_to_others_as_it_has() {
     // Its own clients make room when their leases have run out.
     bed.pass(LEASE + MOMENT);
     assert!(create(&mut bed, 1, "late").is_ok());
-    let kept = bed.home.sessions_by_address.values();
-    assert_eq!(kept.sum::<usize>(), 13 + 10 + 5);
+    assert_eq!(bed.home.sessions_by_address.total(), 13 + 10 + 5);
+}
+
+#[test]
+fn v4_open_35_an_address_leaves_as_many_opens_to_others_as_it_has() {
+    let mut bed = TestBed::with(StateConfig {
+        clients: 100,
+        sessions: 100,
+        states: 100,
+        states_per_client: 30,
+        states_per_address: 2,
+        ..small_config()
+    });
+    // However many clients it makes up.
+    let fill = |bed: &mut TestBed, address: &str| {
+        let mut opens = Vec::new();
+        for number in 0..5 {
+            let owner = format!("{address} {number}");
+            let client = bed.client_at(owner.as_bytes(), address.parse().unwrap());
+            for owner in 0..30_u8 {
+                match bed.open(&client, &[owner], file(owner), READ, NONE) {
+                    Ok(open) => opens.push((client.id, file(owner), open.stateid)),
+                    Err(error) => {
+                        assert_eq!(error, StateError::NoSpc);
+                        break;
+                    }
+                }
+            }
+        }
+        opens
+    };
+    let first = fill(&mut bed, "192.0.2.1");
+    assert_eq!(first.len(), 50 + 1);
+    assert_eq!(fill(&mut bed, "2001:db8::1").len(), 25);
+    assert_eq!(fill(&mut bed, "2001:db8::2").len(), 0, "the same subnet");
+    for (client, file, open) in first {
+        bed.home.close(client, &file, &open, bed.now).unwrap();
+    }
+    assert_eq!(bed.home.states_by_address.total(), 25);
 }

@@ -20,6 +20,7 @@ mod slot_shares;
 mod slots;
 mod stateids;
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -161,6 +162,25 @@ impl TestBed {
     /// The same after RECLAIM_COMPLETE.
     fn client(&mut self, owner: &[u8]) -> TestClient {
         let client = self.confirmed(owner);
+        self.home.reclaim_complete(client.id, self.now).unwrap();
+        client
+    }
+
+    /// The same from an address.
+    fn client_at(&mut self, owner: &[u8], address: IpAddr) -> TestClient {
+        let exchanged = self.exchange(owner, 1).unwrap();
+        let request = SessionRequest {
+            origin: Some(SessionOrigin {
+                address,
+                minor_version: 1,
+            }),
+            ..session_request(exchanged.client_id, exchanged.sequence_id)
+        };
+        let grant = self.home.create_session(&request, self.now).unwrap();
+        let client = TestClient {
+            id: exchanged.client_id,
+            session: self.find(grant.session).unwrap(),
+        };
         self.home.reclaim_complete(client.id, self.now).unwrap();
         client
     }
