@@ -81,10 +81,8 @@ impl CallContext {
             && replaced.attributes.kind == Kind::Directory
             && self.is_within(from, replaced)?
         {
-            return Err(match moved.attributes.kind {
-                Kind::Directory => StoreError::NotEmpty,
-                _ => StoreError::IsDirectory,
-            });
+            // Whatever would move there, as the kernel does.
+            return Err(StoreError::NotEmpty);
         }
         // A directory's entry for its parent changes.
         if moved.attributes.kind == Kind::Directory && from.handle != to.handle {
