@@ -73,13 +73,13 @@ fn a_name_is_not_moved_onto_a_directory_above_it() {
     let middle = make_directory(store, upper, b"middle");
     make_directory(store, middle, b"lower");
     create(store, &ROOT, middle, b"file");
-    for (from, expected) in [
-        ((upper, &b"middle"[..]), StoreError::NotEmpty),
-        ((middle, b"lower"), StoreError::NotEmpty),
-        ((middle, b"file"), StoreError::IsDirectory),
+    for from in [
+        (upper, &b"middle"[..]),
+        (middle, b"lower"),
+        (middle, b"file"),
     ] {
         let moved = now(store.rename(&ROOT, from, (root, b"upper"))).result;
-        assert_eq!(moved, Err(expected));
+        assert_eq!(moved, Err(StoreError::NotEmpty));
     }
 }
 
