@@ -84,6 +84,17 @@ impl CallContext {
             // Whatever would move there, as the kernel does.
             return Err(StoreError::NotEmpty);
         }
+        // The MDS looks first whether the directory is empty.
+        if moved.attributes.kind != Kind::Directory
+            && replaced
+                .as_ref()
+                .is_some_and(|found| found.attributes.kind == Kind::Directory)
+        {
+            for directory in [from, to] {
+                self.require(directory, WRITE)?;
+            }
+            return Err(StoreError::IsDirectory);
+        }
         // A directory's entry for its parent changes.
         if moved.attributes.kind == Kind::Directory && from.handle != to.handle {
             self.require(&moved, WRITE)?;
