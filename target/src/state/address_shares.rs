@@ -6,7 +6,8 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::net::{IpAddr, Ipv6Addr};
 
-/// Entries of one table by address. Those of unknown addresses are not counted.
+/// Entries of one table by the address that they count for. Those of unknown addresses are not
+/// counted.
 #[derive(Debug, Default)]
 pub(super) struct AddressShares {
     counts: HashMap<IpAddr, usize>,
@@ -15,7 +16,7 @@ pub(super) struct AddressShares {
 impl AddressShares {
     pub fn add(&mut self, address: Option<IpAddr>) {
         if let Some(address) = address {
-            *self.counts.entry(network(address)).or_default() += 1;
+            *self.counts.entry(address).or_default() += 1;
         }
     }
 
@@ -23,7 +24,7 @@ impl AddressShares {
         let Some(address) = address else {
             return;
         };
-        if let Entry::Occupied(mut count) = self.counts.entry(network(address)) {
+        if let Entry::Occupied(mut count) = self.counts.entry(address) {
             *count.get_mut() -= 1;
             if *count.get() == 0 {
                 count.remove();
@@ -34,7 +35,7 @@ impl AddressShares {
     /// Whether an address may have another entry of a table with so many free ones. It may have
     /// `few` in any case.
     pub fn permits(&self, address: Option<IpAddr>, few: usize, free: usize) -> bool {
-        let count = address.and_then(|address| self.counts.get(&network(address)));
+        let count = address.and_then(|address| self.counts.get(&address));
         count.is_none_or(|&count| count < few || count <= free)
     }
 
@@ -45,12 +46,14 @@ impl AddressShares {
     }
 }
 
-/// The addresses that one host can choose from: a subnet of 64 bits of IPv6 (RFC 4291 section 2.5.1).
-fn network(address: IpAddr) -> IpAddr {
+/// The address that what comes from an address counts for: of IPv6 the subnet of 64 bits, from which
+/// one host can choose (RFC 4291 section 2.5.1).
+pub(super) fn charged_address(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
-        IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(
-            address.to_bits() & !u128::from(u64::MAX),
-        )),
+        IpAddr::V6(address) => {
+            let host = u128::from(u64::MAX);
+            Ipv6Addr::from_bits(address.to_bits() & !host).into()
+        }
         address @ IpAddr::V4(_) => address,
     }
 }

@@ -59,7 +59,7 @@ pub(super) struct LeasedClient {
     pub protection: Option<StateProtection>,
     /// Where its latest session came from, and the minor version of the protocol there.
     pub origin: Option<SessionOrigin>,
-    /// Where its first session came from. Its state counts for that address.
+    /// The address of its first session, for which its state counts.
     pub address: Option<IpAddr>,
     pub is_confirmed: bool,
     /// When its lease is looked at next.
@@ -102,7 +102,7 @@ pub(super) struct LeasedClient {
 #[derive(Debug)]
 pub(super) struct ClientSession {
     pub id: SessionId,
-    /// Where it was made from.
+    /// The address that it counts for.
     pub address: Option<IpAddr>,
     /// When its end was asked for first, while requests were executed.
     pub draining: Option<Duration>,

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::address_shares::charged_address;
 use super::backchannel::{
     Backchannel, BindingRequest, BoundChannels, CallbackParameters, CallbackPath,
 };
@@ -135,15 +136,14 @@ impl StateHome {
         };
         let is_replacement = superseded.is_some_and(leaves_room);
         let is_other = |one: &LeasedClient| one.id != id && !one.sessions.is_empty();
+        let address = request.origin.map(|origin| charged_address(origin.address));
         let (few, free) = (self.config.sessions_per_client, self.free_sessions.len());
-        let has_room = is_replacement || free > 0 || self.remove_courteous(now, is_other);
-        let address = request.origin.map(|origin| origin.address);
-        let has_share = is_replacement
-            || self.sessions_by_address.permits(address, few, free)
-            || self.remove_courteous(now, |one| {
-                is_other(one) && one.sessions.iter().any(|known| known.address == address)
-            });
-        if !(has_room && has_share) {
+        // Its share first: who has more than that takes nothing from others.
+        let has_room = is_replacement
+            || (self.sessions_by_address.permits(address, few, free)
+                || self.remove_courteous(now, |one| is_other(one) && one.address == address))
+                && (!self.free_sessions.is_empty() || self.remove_courteous(now, is_other));
+        if !has_room {
             return Err(StateError::NoSpc);
         }
         let mut channel = Backchannel::new(request.callbacks.cloned(), back);

@@ -84,6 +84,20 @@ fn a_name_is_not_moved_onto_a_directory_above_it() {
 }
 
 #[test]
+fn a_file_is_not_moved_onto_a_directory_with_or_without_entries() {
+    let Some([one, _]) = two() else { return };
+    let (store, root) = (&one.store, one.root());
+    create(store, &ROOT, root, b"file");
+    make_directory(store, root, b"empty");
+    let full = make_directory(store, root, b"full");
+    create(store, &ROOT, full, b"entry");
+    for target in [&b"empty"[..], b"full"] {
+        let moved = now(store.rename(&ROOT, (root, b"file"), (root, target))).result;
+        assert_eq!(moved, Err(StoreError::IsDirectory));
+    }
+}
+
+#[test]
 fn other_names_of_a_file_stay_when_one_is_replaced() {
     let Some([one, _]) = two() else { return };
     let (store, root) = (&one.store, one.root());

@@ -16,9 +16,9 @@ use millrace_store::posix::engine::{Backend, Durability, Engine, EngineConfig};
 use millrace_store::posix::identity::Identity;
 use posix_machine::fuse::Fuse;
 
-const OPERATIONS: u32 = 60;
+const OPERATIONS: u32 = 160;
 /// Of which hang.
-const STUCK: usize = 40;
+const STUCK: usize = 100;
 
 struct Stage {
     engine: Engine,
@@ -140,7 +140,7 @@ fn a_device_that_hangs_holds_up_no_other() {
 /// The kernel executes writes of files with the same hash, of 64, one after the other.
 #[test]
 fn a_write_that_hangs_holds_up_no_write_of_another_file() {
-    // Without the calls back, none would be held up once in 3,000 runs.
+    // If none were cancelled, none would be held up once in 3,000 runs.
     const FILES: usize = 512;
     let Some(fuse) = Fuse::mount(&["file"]) else {
         return;

@@ -386,16 +386,7 @@ fn v4_sess_20_an_address_leaves_as_many_sessions_to_others_as_it_has() {
         ..small_config()
     });
     let create = |bed: &mut TestBed, host: u8, name: &str| {
-        let client = bed.exchange(name.as_bytes(), 1)?.client_id;
-        let origin = SessionOrigin {
-            address: [192, 0, 2, host].into(),
-            minor_version: 1,
-        };
-        let request = SessionRequest {
-            origin: Some(origin),
-            ..session_request(client, 1)
-        };
-        bed.home.create_session(&request, bed.now)
+        bed.create_at(name.as_bytes(), [192, 0, 2, host].into())
     };
     let mut names = 0..;
     let mut fill = |bed: &mut TestBed, host: u8| {
@@ -457,4 +448,11 @@ fn v4_open_35_an_address_leaves_as_many_opens_to_others_as_it_has() {
         bed.home.close(client, &file, &open, bed.now).unwrap();
     }
     assert_eq!(bed.home.states_by_address.total(), 25);
+    // What goes with its client counts no longer.
+    bed.pass(LEASE + MOMENT);
+    while bed
+        .home
+        .remove_courteous(bed.now, |one| !one.states.is_empty())
+    {}
+    assert_eq!(bed.home.states_by_address.total(), 0);
 }

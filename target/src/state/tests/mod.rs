@@ -166,20 +166,26 @@ impl TestBed {
         client
     }
 
-    /// The same from an address.
-    fn client_at(&mut self, owner: &[u8], address: IpAddr) -> TestClient {
-        let exchanged = self.exchange(owner, 1).unwrap();
+    /// A session of a new client, from an address.
+    fn create_at(&mut self, owner: &[u8], address: IpAddr) -> Result<SessionGrant, StateError> {
+        let exchanged = self.exchange(owner, 1)?;
         let request = SessionRequest {
             origin: Some(SessionOrigin {
                 address,
-                minor_version: 1,
+                minor_version: 2,
             }),
             ..session_request(exchanged.client_id, exchanged.sequence_id)
         };
-        let grant = self.home.create_session(&request, self.now).unwrap();
+        self.home.create_session(&request, self.now)
+    }
+
+    /// A client from an address after RECLAIM_COMPLETE.
+    fn client_at(&mut self, owner: &[u8], address: IpAddr) -> TestClient {
+        let grant = self.create_at(owner, address).unwrap();
+        let session = self.find(grant.session).unwrap();
         let client = TestClient {
-            id: exchanged.client_id,
-            session: self.find(grant.session).unwrap(),
+            id: session.client(),
+            session,
         };
         self.home.reclaim_complete(client.id, self.now).unwrap();
         client

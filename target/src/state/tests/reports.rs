@@ -8,20 +8,7 @@ const BOTH: ShareMode = ShareMode::BOTH;
 
 /// A client from an address, with an open and three locked ranges of a file.
 fn holder(bed: &mut TestBed) -> (TestClient, Stateid, Stateid) {
-    let exchanged = bed.exchange(b"a", 1).unwrap();
-    let request = SessionRequest {
-        origin: Some(SessionOrigin {
-            address: IpAddr::from([192, 0, 2, 7]),
-            minor_version: 2,
-        }),
-        ..session_request(exchanged.client_id, exchanged.sequence_id)
-    };
-    let grant = bed.home.create_session(&request, bed.now).unwrap();
-    let client = TestClient {
-        id: exchanged.client_id,
-        session: bed.find(grant.session).unwrap(),
-    };
-    bed.home.reclaim_complete(client.id, bed.now).unwrap();
+    let client = bed.client_at(b"a", [192, 0, 2, 7].into());
     let open = bed.open_both(&client, b"o", file(1));
     let new = LockHolder::New { open, owner: b"l" };
     let mut lock = bed

@@ -79,21 +79,18 @@ impl CallContext {
         // The MDS of release 16 never answers a rename onto a directory that the old name is in.
         if let Some(replaced) = &replaced
             && replaced.attributes.kind == Kind::Directory
-            && self.is_within(from, replaced)?
         {
             // Whatever would move there, as the kernel does.
-            return Err(StoreError::NotEmpty);
-        }
-        // The MDS looks first whether the directory is empty.
-        if moved.attributes.kind != Kind::Directory
-            && replaced
-                .as_ref()
-                .is_some_and(|found| found.attributes.kind == Kind::Directory)
-        {
-            for directory in [from, to] {
-                self.require(directory, WRITE)?;
+            if self.is_within(from, replaced)? {
+                return Err(StoreError::NotEmpty);
             }
-            return Err(StoreError::IsDirectory);
+            // The MDS looks first whether the directory is empty.
+            if moved.attributes.kind != Kind::Directory {
+                for directory in [from, to] {
+                    self.require(directory, WRITE)?;
+                }
+                return Err(StoreError::IsDirectory);
+            }
         }
         // A directory's entry for its parent changes.
         if moved.attributes.kind == Kind::Directory && from.handle != to.handle {

@@ -76,6 +76,10 @@ impl Machine {
         }
     }
 
+    pub fn has_ring(&self) -> bool {
+        self.ring.is_some()
+    }
+
     pub fn backend(&self) -> Backend {
         match self.ring {
             Some(_) => Backend::Ring,
@@ -184,16 +188,16 @@ impl Machine {
 
     /// Asks the kernel to cancel the operation in a slot of the ring. If the kernel has not begun
     /// it, it completes with `ECANCELED`.
-    pub fn call_back(&mut self, place: usize) {
+    pub fn cancel(&mut self, place: usize) {
         if let Some(PersonalRing { ring, .. }) = &mut self.ring {
-            ring.call_back(place);
+            ring.cancel(place);
         }
     }
 
     /// Asks the kernel to cancel all operations.
-    pub fn call_back_all(&mut self) {
+    pub fn cancel_all(&mut self) {
         if let Some(PersonalRing { ring, .. }) = &mut self.ring {
-            ring.call_back_all();
+            ring.cancel_all();
         }
     }
 

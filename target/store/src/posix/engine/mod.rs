@@ -1,5 +1,5 @@
 //! Reads, writes and syncs of file data: by an io_uring for each reactor, or by threads where rings
-//! are not available. Threads also make the writes that a ring has not begun after a while: see
+//! are not available. Threads also make writes that a ring does not begin in time: see
 //! `operations`.
 //!
 //! An operation owns its file and its memory until the kernel has completed it, even if its future

@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::OFlags;
 
-use super::Backend;
 use super::machine::{Executor, Machine, Who};
 use crate::ClientKey;
 use crate::posix::client_waiters::ClientWaiters;
@@ -21,8 +20,8 @@ const ATTEMPTS: u8 = 100;
 /// How long the shutdown of an engine waits for operations that cannot be cancelled.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How long a write may take before it is called back from the ring. A thread makes it if the kernel
-/// has not begun it. Of the writes that wait for devices, the kernel executes one at a time for all
+/// How long a write may take before it is cancelled on the ring. A thread makes it if the kernel has
+/// not begun it. Of the writes that wait for devices, the kernel executes one at a time for all
 /// files whose inodes have the same hash, of 64 (`io_wq_hash_work`), so that one that hangs holds up
 /// writes to other devices.
 const OVERDUE: Duration = Duration::from_millis(250);
@@ -51,7 +50,7 @@ struct RingWrites {
     /// The time of this turn.
     now: Instant,
     count: usize,
-    /// Of these, the ones that were called back. While there are any, other writes are made by
+    /// Of these, the ones that were cancelled and have not ended. While there are any, other writes are made by
     /// threads.
     overdue: usize,
     /// When they were last looked through for overdue ones, or the first of them began.
@@ -121,8 +120,8 @@ struct Running {
     client: ClientKey,
     executor: Executor,
     begun: Instant,
-    /// Whether the ring was asked to give it up.
-    is_called_back: bool,
+    /// Whether it was cancelled on the ring, so that a thread makes what is left of it.
+    is_cancelled: bool,
     offset: u64,
     /// Bytes completed.
     done: usize,
@@ -209,7 +208,7 @@ impl Operations {
             client: request.client,
             executor: Executor::Threads,
             begun: self.writes.now,
-            is_called_back: false,
+            is_cancelled: false,
             offset: request.offset,
             done: 0,
             asked: 0,
@@ -276,12 +275,12 @@ impl Operations {
         for place in &mut self.places {
             if let OperationState::Running(running) = &mut place.state {
                 running.detached = true;
-                running.is_called_back = false;
+                running.is_cancelled = false;
                 self.wakers.extend(running.waker.take());
             }
         }
         let deadline = Instant::now() + SHUTDOWN_TIMEOUT;
-        self.machine.call_back_all();
+        self.machine.cancel_all();
         loop {
             self.machine.turn();
             self.reap();
@@ -300,7 +299,7 @@ impl Operations {
         }
     }
 
-    /// Begins a turn: calls overdue writes back.
+    /// Begins a turn: cancels overdue writes.
     pub fn begin_turn(&mut self, now: Instant) {
         self.writes.now = now;
         if self.next_deadline().is_none_or(|deadline| now < deadline) {
@@ -312,10 +311,10 @@ impl Operations {
                 continue;
             };
             let is_due = now.saturating_duration_since(running.begun) >= OVERDUE;
-            if running.is_ring_write() && is_due && !running.is_called_back {
-                running.is_called_back = true;
+            if running.is_ring_write() && is_due && !running.is_cancelled {
+                running.is_cancelled = true;
                 self.writes.overdue += 1;
-                self.machine.call_back(index);
+                self.machine.cancel(index);
             }
         }
     }
@@ -335,7 +334,7 @@ impl Operations {
                 unreachable!("completions are for what is under way");
             };
             if running.is_ring_write() {
-                self.writes.end(running.is_called_back);
+                self.writes.end(running.is_cancelled);
             }
             match running.judge(outcome, &held) {
                 Verdict::Onward(bytes) => {
@@ -405,9 +404,10 @@ impl Running {
             length: self.length - self.done,
         };
         let evades = matches!(self.work, Work::Write(_)) && writes.overdue > 0;
-        self.executor = match machine.backend() {
-            Backend::Ring | Backend::Auto if !evades && !self.is_called_back => Executor::Ring,
-            _ => Executor::Threads,
+        self.executor = if machine.has_ring() && !evades && !self.is_cancelled {
+            Executor::Ring
+        } else {
+            Executor::Threads
         };
         self.begun = writes.now;
         if self.is_ring_write() {
@@ -459,7 +459,7 @@ impl Running {
                 self.attempts += 1;
                 return Verdict::Onward(0);
             }
-            libc::ECANCELED if self.is_called_back => return Verdict::Onward(0),
+            libc::ECANCELED if self.is_cancelled => return Verdict::Onward(0),
             libc::ENOSPC | libc::EDQUOT | libc::EFBIG if writing && self.done > 0 => Ok(self.done),
             // The file ended at a block smaller than the alignment of direct transfers.
             libc::EINVAL if reading && self.done > 0 && is_direct(held) => Ok(self.done),

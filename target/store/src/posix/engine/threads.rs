@@ -15,9 +15,6 @@ use crate::posix::sys::identity::assume;
 use crate::posix::sys::transfer::{Done, Task, TransferTable};
 use crate::posix::sys::work::{HeldResources, WorkEntry};
 
-/// The most threads of an engine, started on demand, unless its user sets another limit.
-const THREADS: usize = 64;
-
 pub struct Threads {
     helpers: Helpers,
     table: TransferTable,
@@ -38,7 +35,7 @@ impl Threads {
     pub fn new(places: u32, alarm: Option<Alarm>) -> Self {
         let most = places as usize;
         let limits = HelperLimits {
-            threads: THREADS.min(most).max(1),
+            threads: most.max(1),
             queue: most.max(1),
         };
         Self {

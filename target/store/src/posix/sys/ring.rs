@@ -358,7 +358,7 @@ impl Ring {
 
     /// Asks the kernel to cancel one operation, without waiting for the outcome. One that it has not
     /// begun completes with `ECANCELED`.
-    pub fn call_back(&self, place: usize) {
+    pub fn cancel(&self, place: usize) {
         // Before Linux 6.0 there is no such request, and the operation takes its time.
         let _ = self.io.submitter().register_sync_cancel(
             Some(Timespec::new()),
@@ -367,7 +367,7 @@ impl Ring {
     }
 
     /// Asks the kernel to cancel operations, with a timeout.
-    pub fn call_back_all(&mut self) {
+    pub fn cancel_all(&mut self) {
         let _ = self.io.submit();
         let second = Timespec::new().sec(1);
         // If the kernel does not support this, operations in progress complete by themselves.
