@@ -94,6 +94,8 @@ pub(super) struct LeasedClient {
     pub admin_revoked_states: usize,
     /// Delegations revoked as they were not returned.
     pub unreturned_states: usize,
+    /// Delegations that are revoked as soon as it has no record.
+    pub overdue_recalls: usize,
     /// Locked ranges.
     pub ranges: usize,
 }
@@ -240,6 +242,7 @@ impl ClientTables {
             expired_states: 0,
             admin_revoked_states: 0,
             unreturned_states: 0,
+            overdue_recalls: 0,
             ranges: 0,
         });
         self.by_id.insert(id, index);

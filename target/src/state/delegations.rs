@@ -31,6 +31,8 @@ pub(super) struct DelegationRecord {
 /// The course of a recall.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RecallTimes {
+    /// Whether the time is over, and only the record of the holder is in the way.
+    pub is_over: bool,
     pub began: Duration,
     pub ends: Duration,
 }

@@ -156,8 +156,8 @@ impl StateHome {
         Some((log.serial, log.queue.drain(..).collect()))
     }
 
-    /// Makes sure that a client is recorded before it gets state. A client with revoked state has
-    /// no record until it knows of the loss, as it could reclaim what it has lost.
+    /// Makes sure that a client is recorded before it gets state. A client that loses state has no
+    /// record until it knows of the loss, as it could reclaim what it has lost.
     ///
     /// # Errors
     /// [`StateError::Unrecorded`], or [`StateError::Delay`] if too many changes are waiting.
@@ -167,7 +167,7 @@ impl StateHome {
         };
         let client = self.clients.get_mut(index).ok_or(StateError::BadSession)?;
         client.wants_record = true;
-        if client.has_revoked_state() {
+        if client.loses_state() {
             return Ok(());
         }
         let known = client.record;
@@ -263,7 +263,7 @@ impl StateHome {
                 && client.record.is_none()
                 && client.reclaim_complete
                 && !client.states.is_empty()
-                && !client.has_revoked_state()
+                && !client.loses_state()
                 && !self.is_expired(*index, now)
         });
         let without: Vec<u32> = without.map(|(index, _)| index).collect();
@@ -275,8 +275,9 @@ impl StateHome {
 }
 
 impl LeasedClient {
-    /// Whether state of it was revoked, and it has not acknowledged that.
-    fn has_revoked_state(&self) -> bool {
-        self.expired_states + self.admin_revoked_states > 0
+    /// Whether state of it was revoked and it has not acknowledged that, or is about to be.
+    fn loses_state(&self) -> bool {
+        let revoked = self.expired_states + self.admin_revoked_states + self.unreturned_states;
+        revoked + self.overdue_recalls > 0
     }
 }

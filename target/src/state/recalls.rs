@@ -88,7 +88,11 @@ impl StateHome {
         if delegation.recall.is_some() {
             return;
         }
-        delegation.recall = Some(RecallTimes { began: now, ends });
+        delegation.recall = Some(RecallTimes {
+            is_over: false,
+            began: now,
+            ends,
+        });
         let granted_by = delegation.granted_by;
         self.recalled.push(state);
         let Some(file) = self.files.get(file).map(|file| file.key) else {
@@ -110,7 +114,8 @@ impl StateHome {
         let lease = self.config.lease;
         let record = self.states.get_mut(state);
         let delegation = record.and_then(|record| record.delegation_mut());
-        if let Some(recall) = delegation.and_then(|delegation| delegation.recall.as_mut()) {
+        let recall = delegation.and_then(|delegation| delegation.recall.as_mut());
+        if let Some(recall) = recall.filter(|recall| !recall.is_over) {
             recall.ends = recall.ends.max(now + lease).min(recall.began + lease * 2);
         }
     }
@@ -140,10 +145,17 @@ impl StateHome {
         if !is_lasting || self.withdraw_records(&[state]).is_ok() {
             return true;
         }
-        let record = self.states.get_mut(state);
-        let delegation = record.and_then(|record| record.delegation_mut());
-        if let Some(recall) = delegation.and_then(|delegation| delegation.recall.as_mut()) {
+        let Some(record) = self.states.get_mut(state) else {
+            return true;
+        };
+        let holder = record.client_index;
+        let recall = record.delegation_mut().and_then(|one| one.recall.as_mut());
+        if let Some(recall) = recall {
             recall.ends = now + RETRY;
+            let was_over = std::mem::replace(&mut recall.is_over, true);
+            if let Some(client) = self.clients.get_mut(holder).filter(|_| !was_over) {
+                client.overdue_recalls += 1;
+            }
         }
         false
     }

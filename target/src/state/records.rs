@@ -37,6 +37,11 @@ impl StateHome {
             }
         }
         if let StateDetail::Delegation(delegation) = &detail {
+            if delegation.recall.is_some_and(|recall| recall.is_over)
+                && let Some(client) = self.clients.get_mut(client)
+            {
+                client.overdue_recalls -= 1;
+            }
             self.release_delegation(state, file, delegation.serial);
         }
         if let StateDetail::Lock(lock) = &detail {
