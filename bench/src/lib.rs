@@ -21,6 +21,7 @@ pub mod interrupt;
 pub mod limits;
 pub mod load;
 pub mod lookup;
+pub mod pauses;
 pub mod requester;
 pub mod roundtrip;
 pub mod spawn;

@@ -14,6 +14,7 @@ use millrace_bench::crash::Crash;
 use millrace_bench::interrupt;
 use millrace_bench::limits::Limits;
 use millrace_bench::load::Run;
+use millrace_bench::pauses::Pauses;
 use millrace_bench::roundtrip::Roundtrip;
 
 /// NFS version 3 over RDMA from user space: copy files, make load, compare with raw TCP.
@@ -42,6 +43,8 @@ Examples:
     millrace-bench admin --spawn build/release/millraced
   Test durability when the server is killed:
     millrace-bench crash --spawn build/release/millraced
+  Measure how long clients wait while a server is restarted:
+    millrace-bench pauses --target filer:20049 --mount filer:2049 --export /data
   Use RDMA devices of this machine for both client and server:
     millrace-bench cases --spawn build/release/millraced --fabric verbs --device-address 10.0.0.1
   Test the conformance of a server:
@@ -67,6 +70,7 @@ enum Command {
     Changes(Box<Changes>),
     Admin(Box<Admin>),
     Crash(Box<Crash>),
+    Pauses(Box<Pauses>),
 }
 
 fn main() -> ExitCode {
@@ -85,6 +89,7 @@ fn main() -> ExitCode {
         Command::Changes(command) => command.run(),
         Command::Admin(command) => command.run(),
         Command::Crash(command) => command.run(),
+        Command::Pauses(command) => command.run(),
     };
     match done {
         Ok(true) => ExitCode::SUCCESS,

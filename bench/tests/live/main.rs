@@ -6,6 +6,7 @@ mod exports;
 mod folders;
 mod listeners;
 mod load;
+mod pauses;
 mod rest;
 mod running;
 mod slow;

@@ -398,6 +398,11 @@ impl<S: Serve, F: Future<Output = ()>> Responder<S, F> {
         self.fabrics.push(slot);
     }
 
+    /// Its providers.
+    pub fn fabrics(&self) -> impl Iterator<Item = &FabricSlot> {
+        self.fabrics.iter()
+    }
+
     /// The provider of a listener.
     pub fn fabric(&mut self, id: FabricId) -> Option<&mut FabricSlot> {
         self.fabrics.iter_mut().find(|slot| slot.id == id)

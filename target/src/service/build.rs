@@ -21,6 +21,7 @@ use super::devices::{self, OpenedDevices};
 use super::folders::ReactorStores;
 use super::gss::{self, SharedGss, ShownContexts};
 use super::hardening::{ThreadKind, confine_thread};
+use super::inherited::InheritedListeners;
 use super::lock::StateLock;
 use super::plan::ProviderCounters;
 use super::programs::ReactorPrograms;
@@ -188,6 +189,8 @@ struct WorkerPlan {
     owners: Option<OwnerDomain>,
     /// The port mapper's answers over RDMA, once known.
     offers: Option<Arc<OnceLock<Offers>>>,
+    /// Sockets of the process before this one.
+    inherited: InheritedListeners,
     /// The number of reactors, and the index of this one.
     reactors: usize,
     index: usize,
@@ -200,7 +203,11 @@ struct Built {
 }
 
 /// Starts everything.
-pub fn start(config: Arc<Config>, progress: &StartProgress) -> Result<Service, StartError> {
+pub fn start(
+    config: Arc<Config>,
+    progress: &StartProgress,
+    inherited: InheritedListeners,
+) -> Result<Service, StartError> {
     helpers::on_start(|| confine_thread(ThreadKind::StoreHelper));
     let registry = progress.registry(match config.mempool.hugepages {
         config::Hugepages::Auto => HugepagePolicy::Auto,
@@ -249,6 +256,7 @@ pub fn start(config: Arc<Config>, progress: &StartProgress) -> Result<Service, S
         gss,
         owners: owner_domain(&config.nfs4),
         offers: (config.rpc.rpcbind == config::Rpcbind::Embedded).then(Arc::default),
+        inherited,
         reactors: cores.len(),
         index: 0,
         registry,
@@ -554,7 +562,12 @@ fn fabrics(plan: &WorkerPlan, context: &Context) -> Result<(Fabrics, Vec<SocketA
         let (mut slot, counters) = made.map_err(|error| BuildError::Provider(id, error))?;
         if plan.index == 0 {
             let address = fabric.listen;
-            let listens = slot.listen(address, plan.reactors > 1);
+            let is_iwarp = fabric.provider == config::Provider::Iwarp;
+            let socket = is_iwarp.then(|| plan.inherited.take(address)).flatten();
+            let listens = match socket {
+                Some(socket) => slot.listen_on(socket.into(), plan.reactors > 1),
+                None => slot.listen(address, plan.reactors > 1),
+            };
             listens.map_err(|error| BuildError::Listen {
                 key: KeyPath::root().key("fabric").index(index).key("listen"),
                 address,
@@ -587,7 +600,11 @@ fn tcp(
         return Ok((server, None));
     }
     let address = plan.config.rpc.listen;
-    let bound = server.listen(address).map_err(|error| BuildError::Listen {
+    let bound = match plan.inherited.take(address) {
+        Some(socket) => server.listen_on(socket),
+        None => server.listen(address),
+    };
+    let bound = bound.map_err(|error| BuildError::Listen {
         key: KeyPath::root().key("rpc").key("listen"),
         address,
         error: error.to_string(),

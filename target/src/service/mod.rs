@@ -13,6 +13,7 @@ pub mod folders;
 mod gss;
 pub mod hardening;
 mod host_locks;
+mod inherited;
 mod lock;
 mod memory;
 mod metrics;
@@ -35,6 +36,7 @@ mod totals;
 mod worker;
 
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -45,6 +47,7 @@ use millrace_reactor::ReactorHandle;
 pub use build::StartError;
 pub use change::LogHook;
 pub use control::ServiceControl;
+pub use inherited::InheritedListeners;
 pub use programs::ReactorPrograms;
 pub use startup::StartProgress;
 pub use worker::ReactorMessage;
@@ -78,18 +81,21 @@ impl Service {
     /// [`StartError`] names the key of the configuration and the reason. Nothing is left running
     /// then.
     pub fn start(config: Arc<Config>) -> Result<Self, StartError> {
-        Self::start_watched(config, &StartProgress::default())
+        let inherited = InheritedListeners::default();
+        Self::start_watched(config, &StartProgress::default(), inherited)
     }
 
-    /// As [`Service::start`], with progress reports and a way to interrupt it.
+    /// As [`Service::start`], with progress reports and a way to interrupt it. Where a socket was
+    /// inherited, it is used instead of a new one.
     ///
     /// # Errors
     /// [`StartError`], including the interruption.
     pub fn start_watched(
         config: Arc<Config>,
         progress: &StartProgress,
+        inherited: InheritedListeners,
     ) -> Result<Self, StartError> {
-        build::start(config, progress)
+        build::start(config, progress, inherited)
     }
 
     /// Its addresses at start.
@@ -106,6 +112,21 @@ impl Service {
             .iter()
             .filter_map(ReactorHandle::core)
             .collect()
+    }
+
+    /// Second handles on the TCP sockets that listen now, for the process after this one; none if
+    /// the first reactor does not answer.
+    #[must_use]
+    pub fn listening_sockets(&self) -> Vec<OwnedFd> {
+        let (answer, sockets) = crossbeam_channel::bounded(1);
+        let asked = self.reactors.first().map(|first| {
+            // One that is stuck with a full mailbox has other troubles.
+            first.send(ReactorMessage::ListeningSockets(answer)).is_ok()
+        });
+        match asked {
+            Some(true) => sockets.recv_timeout(LAST_TURNS).unwrap_or_default(),
+            _ => Vec::new(),
+        }
     }
 
     /// The interface to the management plane and metrics.

@@ -2,7 +2,7 @@
 
 use std::future::Future;
 use std::net::TcpStream;
-use std::os::fd::RawFd;
+use std::os::fd::{OwnedFd, RawFd};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
@@ -51,6 +51,8 @@ pub enum ReactorMessage {
     Progress(crossbeam_channel::Sender<OpenWork>),
     /// Prepare a change, and apply it once it is decided.
     Change(ChangeTicket),
+    /// Return second handles on the TCP sockets that listen.
+    ListeningSockets(crossbeam_channel::Sender<Vec<OwnedFd>>),
     /// No more connections will come from these listeners.
     Retire(Vec<FabricId>),
     /// Close the connection with this identifier, and return whether it is here.
@@ -420,6 +422,11 @@ where
                 if let Some(state) = self.responder.shared().programs.client_state() {
                     state.send_callback(&order);
                 }
+            }
+            ReactorMessage::ListeningSockets(answer) => {
+                let fabrics = self.responder.fabrics().map(FabricSlot::socket);
+                let tcp = self.tcp.listening_socket().into_iter();
+                let _ = answer.try_send(fabrics.chain(tcp).flatten().collect());
             }
             ReactorMessage::Retire(gone) => self.retire(&gone),
             ReactorMessage::Evict(id, answer) => {

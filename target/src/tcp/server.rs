@@ -228,7 +228,15 @@ impl<S: Serve> TcpServer<S> {
     /// # Errors
     /// If the address cannot be bound.
     pub fn listen(&mut self, address: SocketAddr) -> std::io::Result<SocketAddr> {
-        let prepared = self.prepare_listener(address)?;
+        self.listen_on(TcpListener::bind(address)?)
+    }
+
+    /// As [`TcpServer::listen`], on a socket that already listens.
+    ///
+    /// # Errors
+    /// If the socket cannot be watched.
+    pub fn listen_on(&mut self, socket: TcpListener) -> std::io::Result<SocketAddr> {
+        let prepared = self.prepare_socket(socket)?;
         let bound = prepared.address;
         self.take_listener(prepared);
         Ok(bound)
@@ -240,7 +248,10 @@ impl<S: Serve> TcpServer<S> {
     /// # Errors
     /// If the address cannot be bound.
     pub fn prepare_listener(&self, address: SocketAddr) -> std::io::Result<PreparedListener> {
-        let socket = TcpListener::bind(address)?;
+        self.prepare_socket(TcpListener::bind(address)?)
+    }
+
+    fn prepare_socket(&self, socket: TcpListener) -> std::io::Result<PreparedListener> {
         socket.set_nonblocking(true)?;
         let data = epoll::EventData::new_u64(LISTENER);
         epoll::add(&self.epoll, &socket, data, epoll::EventFlags::IN)?;
@@ -252,6 +263,11 @@ impl<S: Serve> TcpServer<S> {
     pub fn take_listener(&mut self, prepared: PreparedListener) {
         self.listener = Some(prepared.socket);
         self.pause.end();
+    }
+
+    /// A second handle on the listener's socket, if it listens.
+    pub fn listening_socket(&self) -> Option<std::io::Result<OwnedFd>> {
+        Some(self.listener.as_ref()?.try_clone().map(OwnedFd::from))
     }
 
     fn live(&self) -> Vec<ConnectionId> {

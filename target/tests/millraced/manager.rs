@@ -2,12 +2,16 @@
 //! really held still.
 
 use std::collections::VecDeque;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::io::{BufRead, BufReader, IoSliceMut, Read, Write};
+use std::mem::MaybeUninit;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
+
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 
 /// Ends a test that would wait for ever.
 const LIMIT: Duration = Duration::from_secs(120);
@@ -17,6 +21,8 @@ struct Manager {
     socket: UnixDatagram,
     /// Words of a datagram that have not been looked at yet.
     words: VecDeque<String>,
+    /// Files that came with them.
+    files: Vec<OwnedFd>,
     service: Child,
     folder: tempfile::TempDir,
 }
@@ -26,17 +32,22 @@ impl Manager {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("millraced.yaml");
         std::fs::write(&file, configuration).unwrap();
-        let at = folder.path().join("notify");
-        let socket = UnixDatagram::bind(&at).unwrap();
-        socket.set_read_timeout(Some(LIMIT)).unwrap();
         let mut command = millraced(&file);
-        command.env("NOTIFY_SOCKET", &at).env_remove("WATCHDOG_PID");
         if let Some(time) = watchdog {
             command.env("WATCHDOG_USEC", time.as_micros().to_string());
         }
+        Self::spawn(folder, command)
+    }
+
+    fn spawn(folder: tempfile::TempDir, mut command: Command) -> Self {
+        let at = folder.path().join("notify");
+        let socket = UnixDatagram::bind(&at).unwrap();
+        socket.set_read_timeout(Some(LIMIT)).unwrap();
+        command.env("NOTIFY_SOCKET", &at).env_remove("WATCHDOG_PID");
         Self {
             socket,
             words: VecDeque::new(),
+            files: Vec::new(),
             service: command.spawn().unwrap(),
             folder,
         }
@@ -46,7 +57,17 @@ impl Manager {
     fn word(&mut self) -> String {
         while self.words.is_empty() {
             let mut datagram = [0; 4096];
-            let length = self.socket.recv(&mut datagram).expect("a notice in time");
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(8))];
+            let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+            let mut parts = [IoSliceMut::new(&mut datagram)];
+            let flags = RecvFlags::CMSG_CLOEXEC;
+            let received = recvmsg(&self.socket, &mut parts, &mut ancillary, flags);
+            let length = received.expect("a notice in time").bytes;
+            for message in ancillary.drain() {
+                if let RecvAncillaryMessage::ScmRights(files) = message {
+                    self.files.extend(files);
+                }
+            }
             let text = std::str::from_utf8(&datagram[..length]).unwrap();
             self.words.extend(text.lines().map(str::to_owned));
         }
@@ -184,12 +205,71 @@ fn the_manager_is_told_of_start_and_stop() {
     // Long enough for the ten seconds that calls in service are given, and then some.
     let words = manager.until("STATUS=stopping");
     let end = [
+        "FDSTORE=1",
+        "FDNAME=listener",
         "STOPPING=1",
         "EXTEND_TIMEOUT_USEC=20000000",
         "STATUS=stopping: calls in progress are finished",
     ];
     assert_eq!(words, end, "and no word of the watchdog that is not there");
     assert!(manager.end().success());
+}
+
+#[test]
+fn clients_that_connect_during_a_restart_are_served_by_the_next_process() {
+    // Fixed ports, so that the next process wants the same.
+    let [rdma, rpc] = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+    let [rdma, rpc] = [rdma, rpc].map(|socket| socket.local_addr().unwrap());
+    let text = configuration("adaptive")
+        .replacen("127.0.0.1:0", &rdma.to_string(), 1)
+        .replacen("127.0.0.1:0", &rpc.to_string(), 1);
+    let mut first = Manager::start(None, &text);
+    first.serving();
+    assert!(first.files.is_empty(), "none is kept that may be removed");
+    first.signal("-TERM");
+    first.until("STOPPING=1");
+    let files = std::mem::take(&mut first.files);
+    let [one, other] = <[OwnedFd; 2]>::try_from(files).expect("both listeners");
+    assert!(first.end().success());
+
+    // Nobody serves, and nobody is refused.
+    let connect = |address| {
+        let socket = TcpStream::connect(address).unwrap();
+        socket.set_read_timeout(Some(LIMIT)).unwrap();
+        socket
+    };
+    let (mut fabric, mut record) = (connect(rdma), connect(rpc));
+    // MPA revision 1, without private data (RFC 5044 section 7.1.1).
+    fabric
+        .write_all(b"MPA ID Req Frame\x00\x01\x00\x00")
+        .unwrap();
+    // NULL of NFS version 3.
+    let call = [0x8000_0028, 7, 0, 2, 100_003, 3, 0, 0, 0, 0, 0_u32];
+    record
+        .write_all(&call.map(u32::to_be_bytes).concat())
+        .unwrap();
+
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("millraced.yaml");
+    std::fs::write(&file, &text).unwrap();
+    let service = millraced(&file);
+    let place = "exec 3<&0 4<&1 </dev/null >/dev/null; LISTEN_PID=$$ LISTEN_FDS=2 exec \"$@\"";
+    let mut command = Command::new("bash");
+    command.args(["-c", place, "bash"]);
+    command.arg(service.get_program()).args(service.get_args());
+    command.stdin(one).stdout(other).stderr(Stdio::null());
+    let mut next = Manager::spawn(folder, command);
+    let words = next.until("READY=1");
+    let removal = words.windows(2).find(|pair| pair[0] == "FDSTOREREMOVE=1");
+    assert_eq!(removal.expect("it has them now")[1], "FDNAME=listener");
+    let mut answer = [0; 16];
+    fabric.read_exact(&mut answer).unwrap();
+    assert_eq!(&answer, b"MPA ID Rep Frame");
+    let mut answer = [0; 28];
+    record.read_exact(&mut answer).unwrap();
+    let reply = [0x8000_0018, 7, 1, 0, 0, 0, 0_u32].map(u32::to_be_bytes);
+    assert_eq!(answer, reply.as_flattened());
+    assert!(next.stop().success());
 }
 
 #[test]

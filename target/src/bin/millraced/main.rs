@@ -2,6 +2,7 @@
 
 mod announce;
 mod devices;
+mod inherited;
 mod logging;
 mod notify;
 mod plan;
@@ -22,7 +23,7 @@ use clap::{Args, Parser, Subcommand};
 use millrace::service::devices as rdma;
 use millrace::service::hardening::{self, ThreadKind, confine_thread};
 use millrace::service::preflight::{self, RunningServer};
-use millrace::service::{Service, StartError, StartProgress};
+use millrace::service::{InheritedListeners, Service, StartError, StartProgress};
 use millrace_admin::api::{self, AdminSocket, AdminState, Certificates, StartingAdmin};
 use millrace_admin::change::ConfigStore;
 use millrace_admin::config::{self, Config, ConfigError, ConfigProblem, KeyPath, Source};
@@ -120,6 +121,10 @@ fn main() -> ExitCode {
         } => return devices::print(&wanted),
         Arguments { serve, .. } => serve.expect("required without a command"),
     };
+    let inherited = match inherited::sockets() {
+        Ok(sockets) => InheritedListeners::new(sockets),
+        Err(error) => return failed(&anyhow!("sockets of the service manager: {error}")),
+    };
     let (config, source) = match config::load_with_source(&arguments.config) {
         Ok(loaded) => loaded,
         Err(errors) => return refused(&errors),
@@ -138,9 +143,9 @@ fn main() -> ExitCode {
         Some(Checked::File) => preflight::file_problems(&config),
         Some(Checked::Machine) => {
             running = preflight::running_by(&arguments.config);
-            preflight::problems(&config, running.as_ref())
+            preflight::problems(&config, running.as_ref(), &inherited)
         }
-        None => preflight::problems(&config, None),
+        None => preflight::problems(&config, None, &inherited),
     };
     if let Some(errors) = source.errors(problems) {
         return refused(&errors);
@@ -153,7 +158,7 @@ fn main() -> ExitCode {
             certificates.as_deref(),
             running.as_ref(),
         ),
-        None => match run(&arguments, config, &source, certificates) {
+        None => match run(&arguments, config, &source, certificates, inherited) {
             Err(Failure::Configuration(error)) => return refused(&error),
             Err(Failure::Other(error)) => Err(error),
             Ok(()) => Ok(()),
@@ -280,6 +285,7 @@ fn run(
     config: Config,
     source: &Source,
     certificates: Option<Arc<Certificates>>,
+    inherited: InheritedListeners,
 ) -> Result<(), Failure> {
     hardening::confine(&config, &arguments.config)
         .map_err(|problem| Failure::Configuration(source.error(problem)))?;
@@ -308,6 +314,10 @@ fn run(
         },
         "millraced"
     );
+    if inherited.count() > 0 {
+        let sockets = inherited.count();
+        tracing::info!(sockets, "clients could connect during the restart");
+    }
     hardening::log();
     for note in notes(&config, certificates.as_deref()) {
         tracing::warn!("{note}");
@@ -334,7 +344,7 @@ fn run(
         certificates.clone(),
         progress.clone(),
     )?;
-    let service = match Service::start_watched(Arc::clone(&config), &progress) {
+    let service = match Service::start_watched(Arc::clone(&config), &progress, inherited) {
         Ok(service) => service,
         Err(_) if progress.is_interrupted() => {
             tracing::info!("stopped before the service had started");
@@ -370,6 +380,7 @@ fn run(
     let admin = admin.serve(state);
     announce::served(&config, service.addresses(), admin.address());
     drop(starting);
+    manager.close_kept();
     manager.ready(&announce::status(
         &config,
         service.addresses(),
@@ -383,6 +394,7 @@ fn run(
     let _fed = fed.context("cannot start a thread")?;
 
     signals.wait();
+    manager.keep_open(&service.listening_sockets());
     manager.stopping(STOP_TIMEOUT);
     tracing::info!(timeout = ?STOP_TIMEOUT, "stopping: calls in progress are finished first");
     service.drain(STOP_TIMEOUT);

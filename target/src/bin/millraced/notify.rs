@@ -2,6 +2,7 @@
 //! sent.
 
 use std::io;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -18,6 +19,9 @@ const AFTER_DRAIN: Duration = Duration::from_secs(10);
 /// of gigabytes takes minutes.
 const START_INTERVAL: Duration = Duration::from_secs(10);
 const START_EXTENSION: Duration = Duration::from_secs(60);
+
+/// The name of listening sockets that the manager keeps.
+const LISTENER: NotifyState<'static> = NotifyState::FdName("listener");
 
 /// The service manager that started this process, if one did.
 #[derive(Clone, Default)]
@@ -40,6 +44,21 @@ impl Manager {
     /// The service is ready for clients.
     pub fn ready(&self, status: &str) {
         self.status(status, &[NotifyState::Ready]);
+    }
+
+    /// Lets the manager keep these listening sockets for the next process, so that clients can
+    /// connect meanwhile. It closes them if there will be none.
+    pub fn keep_open(&self, sockets: &[OwnedFd]) {
+        let sockets: Vec<_> = sockets.iter().map(AsFd::as_fd).collect();
+        let sent = sd_notify::notify_with_fds(&[NotifyState::FdStore, LISTENER], &sockets);
+        if let Err(error) = sent {
+            tracing::warn!(%error, "clients cannot connect during a restart");
+        }
+    }
+
+    /// Lets the manager close what it has kept: a listener that is removed from now on is closed.
+    pub fn close_kept(&self) {
+        say(&[NotifyState::FdStoreRemove, LISTENER]);
     }
 
     /// Reports a reload while `reload` runs, which returns the status afterwards.

@@ -6,11 +6,12 @@ use std::net::{SocketAddr, UdpSocket};
 use millrace_admin::config::{Config, ConfigProblem, KeyPath, Provider, Rpcbind};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, ipproto, socket_with, sockopt};
 
+use crate::service::InheritedListeners;
 use crate::service::build::RPCBIND_PORT;
 
 /// Those of TCP, and of the port mapper's datagrams. RDMA devices have ports of their own, which
 /// only their connection manager knows.
-pub fn problems(config: &Config) -> Vec<ConfigProblem> {
+pub fn problems(config: &Config, inherited: &InheritedListeners) -> Vec<ConfigProblem> {
     let root = KeyPath::root();
     let fabrics = config.fabric.iter().enumerate();
     let fabrics = fabrics.filter(|(_, fabric)| fabric.provider == Provider::Iwarp);
@@ -23,6 +24,9 @@ pub fn problems(config: &Config) -> Vec<ConfigProblem> {
     wanted.push((root.key("rpc").key("listen"), config.rpc.listen));
     wanted.push((root.key("admin").key("listen"), config.admin.listen));
     let refused = |(path, address): (KeyPath, SocketAddr)| {
+        if inherited.has(address) {
+            return None;
+        }
         let error = stream(address).err()?;
         Some(ConfigProblem::new(path, words(address, &error)))
     };
@@ -83,7 +87,7 @@ mod tests {
     }
 
     fn told(config: &Config) -> Vec<String> {
-        let problems = problems(config);
+        let problems = problems(config, &InheritedListeners::default());
         problems
             .iter()
             .map(|problem| format!("{}: {}", problem.path, problem.message))

@@ -11,14 +11,19 @@ use millrace_admin::config::{Config, ConfigProblem, Cores, KeyPath};
 
 use super::change::LogFilter;
 use super::memory::{self, Freed};
-use super::{clusters, devices, folders, gss, hardening};
+use super::{InheritedListeners, clusters, devices, folders, gss, hardening};
 
 pub use running::RunningServer;
 
 /// All problems. Resources of a running server with the same configuration file, which this one
-/// would replace, count as free. Blocks for at most a few seconds for each folder.
+/// would replace, count as free, as do addresses of inherited listeners. Blocks for at most a few
+/// seconds for each folder.
 #[must_use]
-pub fn problems(config: &Config, running: Option<&RunningServer>) -> Vec<ConfigProblem> {
+pub fn problems(
+    config: &Config,
+    running: Option<&RunningServer>,
+    inherited: &InheritedListeners,
+) -> Vec<ConfigProblem> {
     let allowed = millrace_reactor::allowed_cores();
     let mut problems = file_problems(config);
     let cores = cores(&config.reactors.cores, &allowed);
@@ -34,7 +39,7 @@ pub fn problems(config: &Config, running: Option<&RunningServer>) -> Vec<ConfigP
     problems.extend(clusters::unreadable(config));
     problems.extend(folders::unentitled(config));
     if running.is_none() {
-        problems.extend(listeners::problems(config));
+        problems.extend(listeners::problems(config, inherited));
     }
     problems.extend(paths::problems(config, running.is_some()));
     problems
