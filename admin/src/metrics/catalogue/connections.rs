@@ -13,7 +13,7 @@ super::families! {
     CONNECTIONS_REFUSED = Counter "millrace_connections_refused_total" in "connections"
         [PROVIDER, REFUSAL]
         "Connections refused before they carried a request."
-        for "Peers that do not speak the protocol, time out in the set-up, exceed the limit, or exceed the limit of peers that no export admits.";
+        for "Peers that violate the protocol, time out during setup, or exceed the limit of connections or of peers that no export admits.";
     ACCEPT_PAUSES = Counter "millrace_accept_pauses_total" in "pauses" [LISTENER]
         "Times that a listener paused accepting, as descriptors or memory were short."
         for "Should be zero: raise the limit of open files, or find the client with too many connections.";
@@ -59,11 +59,11 @@ super::families! {
         "Pool memory held by a client's calls and their replies, until the client has taken them."
         for "Clients that neither take nor send data: a large part of `millrace_pool_memory_bytes` for longer than `flow.transfer_window`.";
     CLIENT_LIMIT_CALLS = Gauge "millrace_client_limit_calls_per_second" in "calls per second" [CLIENT]
-        "The most calls per second that a client gets; only for clients with such a limit."
+        "A client's limit of calls per second; only for clients with such a limit."
         for "Compare with its rate of calls."
         absent "clients without `limits.iops`";
     CLIENT_LIMIT_DATA = Gauge "millrace_client_limit_bytes_per_second" in "bytes per second" [CLIENT]
-        "The most bytes of file data per second that a client gets; only for clients with such a limit."
+        "A client's limit of bytes of file data per second; only for clients with such a limit."
         for "Compare with its throughput."
         absent "clients without `limits.bandwidth`";
 }
@@ -89,7 +89,7 @@ super::families! {
         for "Clients that do not send RDMA_DONE.";
     REPLY_WITHHOLDS = Counter "millrace_reply_withholds_total" in "replies" [CORE]
         "Times a reply was held back because exposures held all of a connection's credits."
-        for "The rate of the same.";
+        for "How often replies are held back: clients that send RDMA_DONE late.";
     THROTTLED = Counter "millrace_throttled_seconds_total" in "seconds" [CORE, CAUSE]
         "Time that calls and replies had to wait, by cause, summed over calls."
         for "Its rate is the average number of calls that wait for limits and shares.";

@@ -8,7 +8,7 @@ super::families! {
         "NFS calls on objects of an export."
         for "Operations per second of each export.";
     EXPORT_ERRORS = Counter "millrace_export_errors_total" in "calls" [EXPORT]
-        "Of these, calls answered with a status other than success."
+        "NFS calls on objects of an export answered with a status other than success."
         for "Which export fails.";
     EXPORT_DATA = Counter "millrace_export_data_bytes_total" in "bytes" [EXPORT, TRANSFER]
         "Bytes of file data read from or written to an export."

@@ -45,6 +45,6 @@ super::families! {
     FABRIC_INDICATIONS = Counter "millrace_fabric_unexpected_indications_total" in "connections"
         [PROVIDER]
         "Connections whose ready-to-receive message was not of the negotiated kind."
-        for "Peers that do not follow their negotiation."
+        for "Peers that do not keep to the negotiated kind."
         absent "servers without `provider: iwarp`";
 }

@@ -18,7 +18,7 @@ super::families! {
         absent "servers with exports in memory only";
     STORE_COMMITS = Counter "millrace_store_commits_total" in "commits" [EXPORT]
         "COMMITs that succeeded."
-        for "How often clients request durable data."
+        for "How often clients request that data is made durable."
         absent "servers with exports in memory only";
     STORE_NAME_SYNCS = Counter "millrace_store_name_syncs_total" in "syncs" [EXPORT]
         "Times that names or attributes were made durable."
@@ -45,7 +45,7 @@ super::families! {
         for "Data that clients write again after a crash of the host."
         absent "servers with exports in memory only";
     STORE_DIRTY_LIMIT = Gauge "millrace_store_dirty_limit_bytes" in "bytes" [EXPORT]
-        "The limit of such bytes: `limits.dirty`."
+        "The limit of bytes that are not durable: `limits.dirty`."
         for "Compare with the bytes not durable."
         absent "servers with exports in memory only";
     STORE_OPERATIONS = Gauge "millrace_store_operations" in "operations" [EXPORT]
@@ -65,20 +65,20 @@ super::families! {
         for "Started on demand, up to `limits.threads`."
         absent "servers with exports in memory only";
     STORE_HELPER_JOBS = Gauge "millrace_store_helper_jobs" in "jobs" [EXPORT, JOB_STATE]
-        "Jobs of these threads."
+        "Jobs of the threads for names and attributes."
         for "A persistent queue needs more threads, or a faster device."
         absent "servers with exports in memory only";
     STORE_ACTS_AS_SERVER = Gauge "millrace_store_acts_as_server" in "" [EXPORT]
-        "1 where all callers act as the server's own user, 0 where they act as themselves."
+        "1 if all operations are done as the server's own user, 0 if they are done as their callers."
         for "Alert: the server lacks CAP_SETUID or CAP_SETGID, and `identity: server` accepts that."
         absent "servers with exports in memory only";
     STORE_MOUNTED = Gauge "millrace_store_mounted" in "" [EXPORT]
-        "1 while there is a session with the Ceph cluster, 0 while it is begun anew."
+        "1 while there is a session with the Ceph cluster, 0 while it is being restored."
         for "Alert: clients get JUKEBOX until the file system is mounted again."
         absent "servers without exports of kind ceph";
     STORE_LOST_SESSIONS = Counter "millrace_store_lost_sessions_total" in "sessions" [EXPORT]
-        "Sessions that the Ceph cluster has ended."
-        for "Alert: the cluster did not hear this server in time, or an operator evicted it. Uncommitted data is written again."
+        "Sessions that were ended by the Ceph cluster."
+        for "Alert: the session timed out, or an operator evicted it. Clients write uncommitted data again."
         absent "servers without exports of kind ceph";
     STORE_STUCK = Gauge "millrace_store_stuck_seconds" in "seconds" [EXPORT]
         "Time since the last job ended, while jobs are running."

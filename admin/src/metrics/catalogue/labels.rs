@@ -24,7 +24,7 @@ labels! {
     PROVIDER = "provider" "The provider that carries connections." ["iwarp", "verbs", "tcp"];
     LISTENER = "listener" "The listener: the provider's, that of RPC over TCP, or the API's."
         ["iwarp", "tcp", "admin"];
-    REFUSAL = "reason" "The reason: its set-up failed, or there were too many."
+    REFUSAL = "reason" "The reason: the connection setup failed, or there were too many connections."
         ["setup", "full"];
     CLOSING = "reason"
         "The cause: this side, the peer, a Terminate message of either side, a timeout, the network; for TCP also a peer that violated the protocol or was too slow, and eviction for another client."
@@ -45,9 +45,9 @@ labels! {
         ["flushed", "remote_access", "local_length", "no_reads"];
     CALL = "call" "The kind of system call." ["receive", "send", "ready"];
     DEVICE = "device" "The RDMA device, by the kernel's name." [];
-    TRANSPORT = "transport" "Its network." ["InfiniBand", "RoCE", "iWARP"];
-    FIRMWARE = "firmware" "The version of its firmware; empty if not reported." [];
-    MEMORY_NODE = "memory_node" "Its memory node; `-` if the machine has only one." [];
+    TRANSPORT = "transport" "The device's network." ["InfiniBand", "RoCE", "iWARP"];
+    FIRMWARE = "firmware" "The version of the device's firmware; empty if not reported." [];
+    MEMORY_NODE = "memory_node" "The device's memory (NUMA) node; `-` if the machine has only one." [];
     PORT = "port" "The device's port, from 1 on." [];
     PORT_STATE = "state" "The state reported by the port." [];
     DEVICE_EVENT = "event" "The event."
@@ -61,13 +61,13 @@ labels! {
          "readdirplus", "fsstat", "fsinfo", "pathconf", "commit", "compound", "mnt", "dump", "umnt",
          "umntall", "export"];
     GSS_SERVICE = "service" "How calls under Kerberos are secured." ["krb5", "krb5i", "krb5p"];
-    GSS_FAILURE = "reason" "The reason why there is no context."
+    GSS_FAILURE = "reason" "Why the context was not created."
         ["token", "mechanism", "clock", "expired", "key", "enctype", "keytab", "no_context",
          "unavailable", "other"];
     GSS_END = "why" "Why a context has ended."
         ["destroyed", "expired", "idle", "evicted", "flushed", "abandoned"];
     GSS_REFUSAL = "reason"
-        "What was refused: a handle or checksum that is unknown (RPCSEC_GSS_CREDPROBLEM), an expired context or number (RPCSEC_GSS_CTXPROBLEM), a credential or verifier that is none, or arguments damaged on their way."
+        "The reason: an unknown handle or wrong checksum (RPCSEC_GSS_CREDPROBLEM), an expired context or sequence number (RPCSEC_GSS_CTXPROBLEM), a malformed credential or verifier, or damaged arguments."
         ["credential", "context", "malformed", "body"];
     GSS_DROP = "reason" "The sequence number was below the window, or seen before."
         ["old", "seen"];
@@ -87,15 +87,15 @@ labels! {
         ["not_a_call", "rpc_mismatch", "auth_error", "program_unavailable", "program_mismatch",
          "procedure_unavailable", "garbage_arguments", "not_admitted", "too_large"];
     REPLAY = "outcome"
-        "Executed, answered from the cache, or dropped because too many of its repetitions wait."
+        "The call was executed, answered from the cache, or dropped because too many repetitions of it wait."
         ["new", "replayed", "dropped"];
     EVICTION = "reason" "The cache was full, or the reply too old." ["full", "age"];
     STORE_CLASS = "class"
         "The operation: read, reserve and finish a write, operations on names and attributes, make writes durable."
         ["read", "write", "metadata", "commit"];
-    READ_WAY = "way" "Bypassing the page cache, from it, from the device through it, or from a Ceph cluster."
+    READ_WAY = "way" "The source: the device, bypassing the page cache; the page cache; the device through the page cache; a Ceph cluster."
         ["direct", "cached", "buffered", "cluster"];
-    WRITE_WAY = "way" "Bypassing the page cache, into it, or to a Ceph cluster."
+    WRITE_WAY = "way" "The destination: the device, bypassing the page cache; the page cache; a Ceph cluster."
         ["direct", "buffered", "cluster"];
     JOB_STATE = "state" "Running on a thread, or queued." ["running", "queued"];
     TRANSFER = "operation" "The direction of file data." ["read", "write"];

@@ -6,7 +6,7 @@ super::families! {
 
     REACTOR_BUSY = Counter "millrace_reactor_busy_seconds_total" in "seconds" [CORE]
         "Time of turns that found work."
-        for "Its rate is the utilization of the core; processor time does not show it, as the loop polls.";
+        for "Its rate is the utilization of the core. Processor time does not show it, as the loop polls.";
     REACTOR_IDLE = Counter "millrace_reactor_idle_seconds_total" in "seconds" [CORE]
         "Time of turns that found no work, and of sleep."
         for "The unused part of the core.";
@@ -39,7 +39,7 @@ super::families! {
         for "Load of the core by the management plane and placement.";
     REACTOR_SLEEPS = Counter "millrace_reactor_sleeps_total" in "sleeps" [CORE]
         "Times the loop slept without work."
-        for "Each costs tens of microseconds of latency; zero with `reactors.poll: busy`.";
+        for "The next request waits until the reactor has woken up; zero with `reactors.poll: busy`.";
     REACTOR_TASK_PANICS = Counter "millrace_reactor_task_panics_total" in "tasks" [CORE]
         "Tasks that panicked and ended their connection."
         for "Each is a defect to report.";

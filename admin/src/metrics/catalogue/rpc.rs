@@ -8,7 +8,7 @@ super::families! {
         "Calls answered by a procedure, over RDMA and TCP."
         for "Operations per second, by procedure.";
     RPC_ERRORS = Counter "millrace_rpc_errors_total" in "calls" [PROGRAM, PROCEDURE]
-        "Of these, calls answered with a status other than success."
+        "Calls answered with a status other than success, by procedure."
         for "Which procedures fail; a LOOKUP of a missing name counts.";
     NFS_ERRORS = Counter "millrace_nfs_errors_total" in "calls" [STATUS]
         "NFS calls answered with a status other than success, by that status."

@@ -24,7 +24,7 @@ super::families! {
         for "Compare with `flow.max_exposed_bytes`.";
     EXPOSURES_OPENED = Counter "millrace_exposures_opened_total" in "replies" [CORE]
         "Read-chunk replies."
-        for "Use of the classic mode.";
+        for "Use of classic mode (`rpcrdma.read_chunk_replies`).";
     EXPOSURES_REFUSED = Counter "millrace_exposures_refused_total" in "replies" [CORE]
         "Replies answered with an error because a limit of read-chunk replies was reached."
         for "Limits of `flow` that are too low for these clients.";
