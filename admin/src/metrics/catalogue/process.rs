@@ -8,7 +8,7 @@ super::families! {
         "1 while the service accepts connections and calls, as in /readyz."
         for "Zero for long: a start or a drain does not complete.";
     DRAINING = Gauge "millrace_draining" in "0 or 1" []
-        "1 while the service drains: calls are finished, new connections are refused."
+        "1 while the service drains: calls in progress are finished, new calls and connections are refused."
         for "Distinguishes maintenance from a fault.";
     BUILD_INFO = Gauge "millrace_build_info" in "1" [RELEASE, PROFILE, RUSTC]
         "Always 1; the labels identify the build."
