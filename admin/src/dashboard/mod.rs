@@ -79,7 +79,8 @@ pub fn html(content: String) -> Response {
     answer("text/html; charset=utf-8", content)
 }
 
-fn answer(kind: &'static str, content: impl IntoResponse) -> Response {
+/// Content of a type, with the dashboard's policy.
+pub fn answer(kind: &'static str, content: impl IntoResponse) -> Response {
     let headers = [
         (header::CONTENT_TYPE, kind),
         (header::CONTENT_SECURITY_POLICY, POLICY),

@@ -35,8 +35,23 @@ const SOURCES: [(&str, &str, &str); 3] = [
     ),
 ];
 
+/// The pictures of the pages: name in the path, file, and content (PNG).
+const PICTURES: [(&str, &str, &[u8]); 2] = [
+    (
+        "dashboard.png",
+        "screenshots/dashboard.png",
+        include_bytes!("../../../deploy/screenshots/dashboard.png"),
+    ),
+    (
+        "client.png",
+        "screenshots/client.png",
+        include_bytes!("../../../deploy/screenshots/client.png"),
+    ),
+];
+
 static PAGES: LazyLock<Vec<Rendered>> = LazyLock::new(|| {
-    let texts = SOURCES.iter().map(|(.., text)| render(text, page_of));
+    let texts = SOURCES.iter();
+    let texts = texts.map(|(.., text)| render(text, page_of, picture_of));
     texts.collect()
 });
 
@@ -44,6 +59,12 @@ static PAGES: LazyLock<Vec<Rendered>> = LazyLock::new(|| {
 fn page_of(file: &str) -> Option<&'static str> {
     let mut sources = SOURCES.iter();
     sources.find_map(|(name, known, _)| (*known == file).then_some(*name))
+}
+
+/// The name of a picture's file in the path.
+fn picture_of(file: &str) -> Option<&'static str> {
+    let mut pictures = PICTURES.iter();
+    pictures.find_map(|(name, known, _)| (*known == file).then_some(*name))
 }
 
 /// Shows the pages of the guide for operators.
@@ -65,17 +86,24 @@ pub async fn contents() -> Response {
     dashboard::html(framed("The guide for operators", "", &body))
 }
 
-/// Shows a page of the guide for operators. Each type of problem has its entry, with the anchor
-/// `problem-NAME`, on the page `operations`.
+/// Shows a page or a picture of the guide for operators. Each type of problem has its entry, with the
+/// anchor `problem-NAME`, on the page `operations`.
 #[utoipa::path(
     get, path = "/docs/{page}", tag = "dashboard", operation_id = "get_guide_page",
     params(("page" = String, Path, description = "The page's name.", example = "operations")),
     responses(
-        (status = 200, description = "The page.", body = String, content_type = "text/html"),
+        (status = 200, description = "The page or picture.", content(
+            (String = "text/html"),
+            (Vec<u8> = "image/png"),
+        )),
         (status = 404),
     ),
 )]
 pub async fn page(Path(name): Path<String>) -> Response {
+    let mut pictures = PICTURES.iter();
+    if let Some((.., picture)) = pictures.find(|(known, ..)| *known == name) {
+        return dashboard::answer("image/png", *picture);
+    }
     let mut pages = SOURCES.iter().zip(PAGES.iter());
     match pages.find(|((known, ..), _)| *known == name) {
         Some((_, page)) => {

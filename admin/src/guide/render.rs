@@ -24,8 +24,12 @@ pub struct Heading {
     pub is_minor: bool,
 }
 
-/// Renders a text; `page_of` knows the page of a file that links name.
-pub fn render(text: &str, page_of: impl Fn(&str) -> Option<&'static str>) -> Rendered {
+/// Renders a text; `page_of` knows the page of a file that links name, `picture_of` the picture.
+pub fn render(
+    text: &str,
+    page_of: impl Fn(&str) -> Option<&'static str>,
+    picture_of: impl Fn(&str) -> Option<&'static str>,
+) -> Rendered {
     let mut events: Vec<Event<'_>> = Vec::new();
     let (mut title, mut headings) = (String::new(), Vec::new());
     let mut anchors = Anchors::default();
@@ -33,6 +37,8 @@ pub fn render(text: &str, page_of: impl Fn(&str) -> Option<&'static str>) -> Ren
     let mut heading = None;
     // Whether each open link goes somewhere.
     let mut links = Vec::new();
+    // Whether each open picture is shown.
+    let mut pictures = Vec::new();
     for event in Parser::new_ext(text, Options::ENABLE_TABLES) {
         if let (Some((words, _)), Event::Text(text) | Event::Code(text)) = (&mut heading, &event) {
             String::push_str(words, text);
@@ -69,8 +75,30 @@ pub fn render(text: &str, page_of: impl Fn(&str) -> Option<&'static str>) -> Ren
                     events.push(Event::InlineHtml("</a>".into()));
                 }
             }
-            // The page may load nothing from elsewhere: what is left is the picture's description.
-            Event::Start(Tag::Image { .. }) | Event::End(TagEnd::Image) => {}
+            // The page may load nothing from elsewhere: of other pictures their description is left.
+            Event::Start(Tag::Image {
+                link_type,
+                dest_url,
+                title,
+                id,
+            }) => {
+                let picture = picture_of(&dest_url);
+                pictures.push(picture.is_some());
+                if let Some(picture) = picture {
+                    let dest_url = picture.into();
+                    events.push(Event::Start(Tag::Image {
+                        link_type,
+                        dest_url,
+                        title,
+                        id,
+                    }));
+                }
+            }
+            Event::End(TagEnd::Image) => {
+                if pictures.pop() == Some(true) {
+                    events.push(Event::End(TagEnd::Image));
+                }
+            }
             // Wide tables scroll for themselves, by keyboard too.
             Event::Start(Tag::Table(columns)) => {
                 let opened = "<div class=\"scroll\" tabindex=\"0\" role=\"region\" \

@@ -82,11 +82,37 @@ fn links_lead_to_pages_and_anchors_that_are_there() {
 }
 
 #[test]
+fn every_picture_is_shown_with_a_description() {
+    let pages = pages();
+    let shown = |attribute| {
+        pages
+            .iter()
+            .flat_map(move |(_, html)| values(html, attribute))
+    };
+    let sources: Vec<_> = shown("src").collect();
+    assert_eq!(sources, PICTURES.map(|(name, ..)| name));
+    assert_eq!(
+        shown("alt").filter(|alt| alt.len() > 10).count(),
+        sources.len()
+    );
+    let runtime = tokio::runtime::Builder::new_current_thread().build();
+    runtime.unwrap().block_on(async {
+        for name in sources {
+            let response = page(Path(name.to_owned())).await;
+            assert_eq!(response.headers()["content-type"], "image/png");
+            let body = to_bytes(response.into_body(), 1 << 20).await.unwrap();
+            assert!(body.starts_with(b"\x89PNG\r\n"), "{name}");
+        }
+    });
+}
+
+#[test]
 fn the_texts_name_no_file_that_the_reader_cannot_follow() {
     for (_, file, text) in SOURCES {
         let links = text.split("](").skip(1);
         for link in links.map(|rest| rest.split(')').next().unwrap()) {
-            let known = link.starts_with('#') || page_of(link.split('#').next().unwrap()).is_some();
+            let named = link.split('#').next().unwrap();
+            let known = named.is_empty() || page_of(named).or(picture_of(named)).is_some();
             assert!(known, "{file}: {link}");
         }
     }
@@ -125,6 +151,7 @@ fn pages_have_elements_of_the_renderer_only() {
         "tr",
         "ul",
         "hr",
+        "img",
         "blockquote",
         "br",
     ];
@@ -147,7 +174,7 @@ fn markup_in_a_text_is_shown_as_text() {
                 <a href=\"javascript:z\">d</a> [e](javascript:z) [f](javascript&#58;z) \
                 [g](other.md) [h](OPERATIONS.md#i) ![pic](https://elsewhere/x.png) `<i>`\n\n\
                 ## A & \"B\" <i>\n\n| a |\n| --- |\n| <u>b</u> |\n";
-    let rendered = render(text, page_of);
+    let rendered = render(text, page_of, picture_of);
     for bad in [
         "<script",
         "<div onclick",
