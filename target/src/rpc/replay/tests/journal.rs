@@ -582,6 +582,25 @@ fn a_repetition_leaves_others_to_be_forgotten() {
 }
 
 #[test]
+fn a_call_with_another_key_leaves_others_to_be_forgotten() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut first = open(folder.path());
+    let (begun, _) = begin(&mut first, 0, 0, [10, 0]);
+    // Some in each part of the cache.
+    for xid in 1..400 {
+        done(&mut first, 0, xid, [0; 2], b"reply");
+    }
+    let second = open(killed(folder.path()).path());
+    second.cache.reassign(&begun, key(&second.cache, 5000));
+    assert_eq!(second.cache.usage().0, 400);
+    let later = Instant::now() + Duration::from_secs(1000);
+    for xid in 1000..1400 {
+        drop(execute(&second.cache, key(&second.cache, xid), later));
+    }
+    assert_eq!(second.cache.usage(), (0, 0));
+}
+
+#[test]
 fn a_call_that_was_finished_is_unsure_no_more() {
     let folder = tempfile::tempdir().unwrap();
     let mut first = open(folder.path());
