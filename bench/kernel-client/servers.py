@@ -1,7 +1,9 @@
 """The servers that the cases run against: each starts, restarts and stops."""
 
+import fcntl
 import json
 import os
+import socket
 import subprocess
 import time
 from pathlib import Path
@@ -61,6 +63,57 @@ class Given:
         """Nothing to stop."""
 
 
+class ServiceManager:
+    """Keeps the listening sockets of a service for its next process, as systemd does."""
+
+    # Above the numbers that the next process gets them by.
+    _LOWEST = 64
+
+    def __init__(self):
+        self._kept = []
+        self._socket = None
+        self.is_ready = False
+
+    def open(self, path):
+        """Receives what the service tells, at this path."""
+        self._path = str(path)
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._socket.bind(self._path)
+        self._socket.setblocking(False)
+
+    def spawn(self, command, log):
+        """Starts a process of the service, with the sockets of the one before it."""
+        places = "".join(f" {3 + number}<&{file}" for number, file in enumerate(self._kept))
+        place = f'exec{places}; LISTEN_PID=$$ LISTEN_FDS={len(self._kept)} exec "$@"'
+        process = subprocess.Popen(
+            ["bash", "-c", place, "bash", *command], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+            pass_fds=self._kept, env=dict(os.environ, NOTIFY_SOCKET=self._path),
+        )
+        for file in self._kept:
+            os.close(file)
+        self._kept, self.is_ready = [], False
+        return process
+
+    def listen(self):
+        """Takes what the service has told."""
+        while True:
+            try:
+                words, files, _, _ = socket.recv_fds(self._socket, 4096, 16)
+            except BlockingIOError:
+                return
+            self.is_ready |= b"READY=1" in words.splitlines()
+            for file in files:
+                self._kept.append(fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, self._LOWEST))
+                os.close(file)
+
+    def close(self):
+        """Closes what is kept."""
+        for file in self._kept:
+            os.close(file)
+        if self._socket:
+            self._socket.close()
+
+
 class Millraced:
     """Our own service on loopback ports, with memory stores or others."""
 
@@ -80,6 +133,7 @@ class Millraced:
         self._folder = Path(folder)
         self._configuration = self._folder / "millraced.yaml"
         self.log = self._folder / "millraced.log"
+        self._manager = ServiceManager()
         self._process = None
 
     @staticmethod
@@ -124,24 +178,23 @@ class Millraced:
         self._configuration.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
     def start(self):
-        """Starts the service and waits until its ports answer."""
+        """Starts the service and waits until it is ready."""
         self._folder.mkdir(parents=True, exist_ok=True)
         if not self._configuration.exists():
+            self._manager.open(self._folder / "notify")
             self._store.open()
             if self.realm:
                 self.realm.start()
             self._write_configuration()
         with open(self.log, "ab") as log:
-            self._process = subprocess.Popen(
-                [str(self._program), "--config", str(self._configuration)],
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-            )
+            command = [str(self._program), "--config", str(self._configuration)]
+            self._process = self._manager.spawn(command, log)
         limit = time.monotonic() + START_LIMIT
-        ports = (self.mount_port, self.rdma_port)
-        while not all(machine.accepts_connections(port) for port in ports):
+        while not self._manager.is_ready:
             if self.problem() or time.monotonic() > limit:
                 raise ServerError(f"millraced did not start: {self.problem()}\n{self.tail()}")
             time.sleep(0.1)
+            self._manager.listen()
 
     def tail(self, lines=40):
         """The last lines of the service's log."""
@@ -167,6 +220,7 @@ class Millraced:
         try:
             self._end()
         finally:
+            self._manager.close()
             if self.realm:
                 self.realm.stop()
             self._store.close()
@@ -181,6 +235,7 @@ class Millraced:
                 self._process.kill()
                 self._process.wait()
                 raise ServerError("millraced did not end within 30 s of SIGTERM") from None
+            self._manager.listen()
         self._process = None
 
 
