@@ -97,6 +97,7 @@ impl Running {
     /// Makes a change, which all reactors put in force.
     pub fn change(&self, edit: impl FnOnce(&mut Config)) {
         let applied = self.try_change(edit).expect("the change is possible");
+        assert_eq!(applied.reactors.len(), self.service().cores().len());
         let mut reactors = applied.reactors.iter();
         assert!(reactors.all(|one| one.applied), "{applied:?}");
         assert_eq!(applied.pending, [""; 0]);

@@ -114,6 +114,21 @@ fn sync(posix: &config::Posix) -> Sync {
     }
 }
 
+/// How a folder is used now: the words of the configuration for `direct` and `sync`.
+pub fn modes(volume: &Volume) -> (&'static str, &'static str) {
+    let config = volume.config();
+    let direct = match config.direct {
+        Direct::Auto => config::DirectIo::Auto,
+        Direct::Always => config::DirectIo::Always,
+        Direct::Never => config::DirectIo::Never,
+    };
+    let sync = match config.sync {
+        Sync::Strict => config::SyncMode::Strict,
+        Sync::Relaxed => config::SyncMode::Relaxed,
+    };
+    (direct.name(), sync.name())
+}
+
 /// The configuration of a volume.
 fn volume_config(
     export: &config::Export,

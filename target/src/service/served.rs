@@ -10,6 +10,7 @@ use millrace_store::posix::volume::Volume;
 
 use super::clusters;
 use super::control::ServiceControl;
+use super::folders;
 use crate::exports::{ExportId, Squash};
 
 impl ServiceControl {
@@ -79,6 +80,7 @@ impl ServiceControl {
     fn folder(&self, posix: &config::Posix, volume: &Volume) -> FolderStatus {
         // Known since it was opened.
         let about = volume.info();
+        let (direct, sync) = folders::modes(volume);
         let figures = volume.figures();
         let load = volume.helpers().load();
         let backend = self.parts.iter().find_map(|parts| parts.backend.get());
@@ -89,9 +91,9 @@ impl ServiceControl {
             identity: format!("{:016x}", about.identity),
             lasting_handles: about.lasting_handles,
             read_only: about.read_only,
-            direct: posix.direct.name().to_owned(),
+            direct: direct.to_owned(),
             direct_alignment: about.direct_alignment,
-            sync: posix.sync.name().to_owned(),
+            sync: sync.to_owned(),
             backend: backend.map_or("", |one| backend_name(*one)).to_owned(),
             acts_as: if privileged() { "caller" } else { "server" }.to_owned(),
             missing_capabilities: missing.collect(),

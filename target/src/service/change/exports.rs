@@ -205,3 +205,52 @@ impl Reaper {
         state.unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use millrace_admin::config;
+    use millrace_mempool::HugepagePolicy;
+
+    use super::*;
+
+    /// Three folders, as exports that are served.
+    fn folders(root: &std::path::Path) -> ExportVolumes {
+        let export = |name: &str| {
+            std::fs::create_dir(root.join(name)).unwrap();
+            let root = root.join(name);
+            format!(
+                "{{ path: /{name}, store: {{ kind: posix, identity: server, root: {} }} }}",
+                root.display()
+            )
+        };
+        let text = format!("exports: [{}]", ["a", "b", "c"].map(export).join(", "));
+        let config = config::parse(&text, "test").unwrap();
+        let registry = Registry::new(HugepagePolicy::Off);
+        next_of(&ExportVolumes::new(), &config, &registry).expect("all can be opened")
+    }
+
+    #[test]
+    fn the_stores_of_removed_exports_remain_and_no_others() {
+        let root = tempfile::tempdir().unwrap();
+        let before = folders(root.path());
+        assert_eq!(gone(&before, &before).len(), 0);
+        let [Remains::Kept(volume)] = &gone(&before, &before[1..].to_vec())[..] else {
+            panic!("one that is kept outside of this process");
+        };
+        assert_eq!(volume.name(), "/a");
+    }
+
+    #[test]
+    fn a_removed_folder_is_closed_once_nobody_uses_it() {
+        let root = tempfile::tempdir().unwrap();
+        let reaper = Reaper::default();
+        assert!(reaper.wait(Instant::now()), "there is nothing to close");
+        let served = folders(root.path());
+        reaper.take(gone(&served, &served[1..].to_vec()));
+        assert!(!reaper.wait(Instant::now() + 3 * PAUSE), "it is used");
+        drop(served);
+        assert!(reaper.wait(Instant::now() + Duration::from_secs(60)));
+        let state = reaper.lock();
+        assert_eq!((state.remains.len(), state.closing), (0, 0));
+    }
+}
