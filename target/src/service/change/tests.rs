@@ -300,6 +300,12 @@ fn a_port_that_a_listener_has_until_it_goes_is_told_as_that() {
     assert_eq!(error.path, "fabric[0].listen");
     let words = format!("the listener at {bound} uses the port: remove it first");
     assert!(error.reason.contains(&words), "{error}");
+    // The port of a program that has nothing to do with it.
+    let other = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let mut next = (*control.config()).clone();
+    next.fabric[0].listen = other.local_addr().expect("bound");
+    let error = control.apply(Arc::new(next)).expect_err("it is in use");
+    assert!(!error.reason.contains("remove it first"), "{error}");
     TcpStream::connect(bound).expect("it listens as before");
     service.drain(Duration::ZERO);
 }
