@@ -49,6 +49,9 @@ impl Manager {
     /// Lets the manager keep these listening sockets for the next process, so that clients can
     /// connect meanwhile. It closes them if there will be none.
     pub fn keep_open(&self, sockets: &[OwnedFd]) {
+        if sockets.is_empty() {
+            return;
+        }
         let sockets: Vec<_> = sockets.iter().map(AsFd::as_fd).collect();
         let sent = sd_notify::notify_with_fds(&[NotifyState::FdStore, LISTENER], &sockets);
         if let Err(error) = sent {
