@@ -32,11 +32,18 @@ def prepare_images(kernel=None):
     return Path(done.stdout.strip().splitlines()[-1])
 
 
+# Bound as long as this program runs: no other program is given their ports, and those that name them
+# may listen there.
+_reserved = []
+
+
 def free_port():
-    """A TCP port of the loopback interface that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """A TCP port of the loopback interface that nobody listens on, for servers that set SO_REUSEADDR."""
+    probe = socket.socket()
+    probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    probe.bind(("127.0.0.1", 0))
+    _reserved.append(probe)
+    return probe.getsockname()[1]
 
 
 def free_segment():
