@@ -101,9 +101,12 @@ class ServiceManager:
                 words, files, _, _ = socket.recv_fds(self._socket, 4096, 16)
             except BlockingIOError:
                 return
-            self.is_ready |= b"READY=1" in words.splitlines()
+            words = words.splitlines()
+            self.is_ready |= b"READY=1" in words
             for file in files:
-                self._kept.append(fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, self._LOWEST))
+                if b"FDSTORE=1" in words:
+                    self._kept.append(fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, self._LOWEST))
+                # That of a barrier (sd_notify_barrier(3)) is only closed.
                 os.close(file)
 
     def close(self):

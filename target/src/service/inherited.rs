@@ -5,6 +5,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use millrace_admin::config::{Config, Fabric, Provider};
 use rustix::net::sockopt;
 
 /// TCP sockets that already listen. Each is taken once; those that nobody takes are closed with the
@@ -43,6 +44,17 @@ impl InheritedListeners {
         let mut left = self.left();
         let at = left.iter().position(|one| is_at(one, address))?;
         Some(left.swap_remove(at))
+    }
+
+    /// Those at addresses that this configuration does not want.
+    #[must_use]
+    pub fn take_unwanted(&self, config: &Config) -> Vec<TcpListener> {
+        let iwarp = |fabric: &&Fabric| fabric.provider == Provider::Iwarp;
+        let fabrics = config.fabric.iter().filter(iwarp);
+        let mut wanted: Vec<_> = fabrics.map(|fabric| fabric.listen).collect();
+        wanted.push(config.rpc.listen);
+        let is_unwanted = |one: &mut TcpListener| !wanted.iter().any(|at| is_at(one, *at));
+        self.left().extract_if(.., is_unwanted).collect()
     }
 
     fn left(&self) -> MutexGuard<'_, Vec<TcpListener>> {

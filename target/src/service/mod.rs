@@ -55,6 +55,9 @@ pub use worker::ReactorMessage;
 /// The time for reactors to end after the end of all connections.
 const LAST_TURNS: Duration = Duration::from_secs(5);
 
+/// The time for a reactor to answer.
+const ANSWER_LIMIT: Duration = Duration::from_secs(1);
+
 /// The addresses of the service, with actual ports.
 #[derive(Clone, Debug, Default)]
 pub struct Addresses {
@@ -115,16 +118,14 @@ impl Service {
     }
 
     /// Second handles on the TCP sockets that listen now, for the process after this one; none if
-    /// the first reactor does not answer.
+    /// the first reactor does not answer within a second.
     #[must_use]
     pub fn listening_sockets(&self) -> Vec<OwnedFd> {
         let (answer, sockets) = crossbeam_channel::bounded(1);
-        let asked = self.reactors.first().map(|first| {
-            // One that is stuck with a full mailbox has other troubles.
-            first.send(ReactorMessage::ListeningSockets(answer)).is_ok()
-        });
-        match asked {
-            Some(true) => sockets.recv_timeout(LAST_TURNS).unwrap_or_default(),
+        let asked = ReactorMessage::ListeningSockets(answer);
+        match self.reactors.first().map(|first| first.send(asked)) {
+            Some(Ok(())) => sockets.recv_timeout(ANSWER_LIMIT).unwrap_or_default(),
+            // None, or one that is stuck with a full mailbox.
             _ => Vec::new(),
         }
     }

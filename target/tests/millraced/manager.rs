@@ -21,8 +21,10 @@ struct Manager {
     socket: UnixDatagram,
     /// Words of a datagram that have not been looked at yet.
     words: VecDeque<String>,
-    /// Files that came with them.
-    files: Vec<OwnedFd>,
+    /// Files that it was asked to keep.
+    kept: Vec<OwnedFd>,
+    /// Those that it will close, at the latest when it is asked whether it has.
+    removed: Vec<OwnedFd>,
     service: Child,
     folder: tempfile::TempDir,
 }
@@ -47,10 +49,39 @@ impl Manager {
         Self {
             socket,
             words: VecDeque::new(),
-            files: Vec::new(),
+            kept: Vec::new(),
+            removed: Vec::new(),
             service: command.spawn().unwrap(),
             folder,
         }
+    }
+
+    /// Stops the service, and has what it gave to keep.
+    fn stopped(mut self) -> Vec<OwnedFd> {
+        self.signal("-TERM");
+        self.until("STOPPING=1");
+        let kept = std::mem::take(&mut self.kept);
+        assert!(self.end().success());
+        kept
+    }
+
+    /// The next process of a service, with what the one before gave to keep: listeners of RDMA and
+    /// RPC.
+    fn start_again(kept: Vec<OwnedFd>, configuration: &str) -> Self {
+        let copies: Vec<_> = kept.iter().map(|file| file.try_clone().unwrap()).collect();
+        let [one, other] = <[OwnedFd; 2]>::try_from(copies).expect("two listeners");
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("millraced.yaml");
+        std::fs::write(&file, configuration).unwrap();
+        let service = millraced(&file);
+        let place = "exec 3<&0 4<&1 </dev/null >/dev/null; LISTEN_PID=$$ LISTEN_FDS=2 exec \"$@\"";
+        let mut command = Command::new("bash");
+        command.args(["-c", place, "bash"]);
+        command.arg(service.get_program()).args(service.get_args());
+        command.stdin(one).stdout(other).stderr(Stdio::null());
+        let mut next = Self::spawn(folder, command);
+        next.kept = kept;
+        next
     }
 
     /// The next word, such as `READY=1`.
@@ -63,12 +94,20 @@ impl Manager {
             let flags = RecvFlags::CMSG_CLOEXEC;
             let received = recvmsg(&self.socket, &mut parts, &mut ancillary, flags);
             let length = received.expect("a notice in time").bytes;
+            let mut files = Vec::new();
             for message in ancillary.drain() {
-                if let RecvAncillaryMessage::ScmRights(files) = message {
-                    self.files.extend(files);
+                if let RecvAncillaryMessage::ScmRights(some) = message {
+                    files.extend(some);
                 }
             }
             let text = std::str::from_utf8(&datagram[..length]).unwrap();
+            match text.lines().next() {
+                Some("FDSTORE=1") => self.kept.append(&mut files),
+                Some("FDSTOREREMOVE=1") => self.removed.append(&mut self.kept),
+                // The file that came with it is closed last.
+                Some("BARRIER=1") => self.removed.clear(),
+                _ => {}
+            }
             self.words.extend(text.lines().map(str::to_owned));
         }
         self.words.pop_front().unwrap()
@@ -116,6 +155,20 @@ impl Drop for Manager {
         let _ = self.service.kill();
         let _ = self.service.wait();
     }
+}
+
+/// A configuration with these ports of RDMA and RPC, so that the next process wants the same.
+fn configuration_at(listeners: [SocketAddr; 2]) -> String {
+    let [rdma, rpc] = listeners.map(|address| address.to_string());
+    let text = configuration("adaptive");
+    text.replacen("127.0.0.1:0", &rdma, 1)
+        .replacen("127.0.0.1:0", &rpc, 1)
+}
+
+/// Addresses that nobody has.
+fn free_addresses() -> [SocketAddr; 2] {
+    let sockets = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+    sockets.map(|socket| socket.local_addr().unwrap())
 }
 
 fn millraced(configuration: &Path) -> Command {
@@ -217,20 +270,12 @@ fn the_manager_is_told_of_start_and_stop() {
 
 #[test]
 fn clients_that_connect_during_a_restart_are_served_by_the_next_process() {
-    // Fixed ports, so that the next process wants the same.
-    let [rdma, rpc] = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
-    let [rdma, rpc] = [rdma, rpc].map(|socket| socket.local_addr().unwrap());
-    let text = configuration("adaptive")
-        .replacen("127.0.0.1:0", &rdma.to_string(), 1)
-        .replacen("127.0.0.1:0", &rpc.to_string(), 1);
+    let listeners @ [rdma, rpc] = free_addresses();
+    let text = configuration_at(listeners);
     let mut first = Manager::start(None, &text);
     first.serving();
-    assert!(first.files.is_empty(), "none is kept that may be removed");
-    first.signal("-TERM");
-    first.until("STOPPING=1");
-    let files = std::mem::take(&mut first.files);
-    let [one, other] = <[OwnedFd; 2]>::try_from(files).expect("both listeners");
-    assert!(first.end().success());
+    assert!(first.kept.is_empty(), "none is kept that may be removed");
+    let first = first.stopped();
 
     // Nobody serves, and nobody is refused.
     let connect = |address| {
@@ -249,16 +294,7 @@ fn clients_that_connect_during_a_restart_are_served_by_the_next_process() {
         .write_all(&call.map(u32::to_be_bytes).concat())
         .unwrap();
 
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("millraced.yaml");
-    std::fs::write(&file, &text).unwrap();
-    let service = millraced(&file);
-    let place = "exec 3<&0 4<&1 </dev/null >/dev/null; LISTEN_PID=$$ LISTEN_FDS=2 exec \"$@\"";
-    let mut command = Command::new("bash");
-    command.args(["-c", place, "bash"]);
-    command.arg(service.get_program()).args(service.get_args());
-    command.stdin(one).stdout(other).stderr(Stdio::null());
-    let mut next = Manager::spawn(folder, command);
+    let mut next = Manager::start_again(first, &text);
     let words = next.until("READY=1");
     let removal = words.windows(2).find(|pair| pair[0] == "FDSTOREREMOVE=1");
     assert_eq!(removal.expect("it has them now")[1], "FDNAME=listener");
@@ -270,6 +306,23 @@ fn clients_that_connect_during_a_restart_are_served_by_the_next_process() {
     let reply = [0x8000_0018, 7, 1, 0, 0, 0, 0_u32].map(u32::to_be_bytes);
     assert_eq!(answer, reply.as_flattened());
     assert!(next.stop().success());
+}
+
+#[test]
+fn the_next_process_may_listen_at_other_addresses_of_the_same_ports() {
+    let listeners = free_addresses();
+    let everywhere = listeners.map(|at| SocketAddr::new([0, 0, 0, 0].into(), at.port()));
+    let mut service = Manager::start(None, &configuration_at(listeners));
+    service.serving();
+    for addresses in [everywhere, listeners] {
+        service = Manager::start_again(service.stopped(), &configuration_at(addresses));
+        service.serving();
+        assert!(service.kept.is_empty());
+        for port in listeners {
+            TcpStream::connect(port).expect("it listens");
+        }
+    }
+    assert!(service.stop().success());
 }
 
 #[test]

@@ -138,6 +138,9 @@ fn main() -> ExitCode {
     if let Err(error) = become_user(&arguments, &config) {
         return failed(&error);
     }
+    if arguments.check.is_none() {
+        close_unwanted(&inherited, &config);
+    }
     let mut running = None;
     let problems = match arguments.check {
         Some(Checked::File) => preflight::file_problems(&config),
@@ -185,6 +188,17 @@ fn become_user(arguments: &Serve, config: &Config) -> Result<()> {
         return Ok(());
     };
     rights::become_user(user, hardening::kept_by_user(config))
+}
+
+/// Closes inherited sockets at addresses that were changed since, as they may be in the way of
+/// others: `127.0.0.1:2049` and `0.0.0.0:2049` exclude each other.
+fn close_unwanted(inherited: &InheritedListeners, config: &Config) {
+    if inherited.take_unwanted(config).is_empty() {
+        return;
+    }
+    // The manager has a copy of each.
+    notify::close_kept();
+    notify::barrier();
 }
 
 fn failed(error: &anyhow::Error) -> ExitCode {
@@ -380,7 +394,7 @@ fn run(
     let admin = admin.serve(state);
     announce::served(&config, service.addresses(), admin.address());
     drop(starting);
-    manager.close_kept();
+    notify::close_kept();
     manager.ready(&announce::status(
         &config,
         service.addresses(),

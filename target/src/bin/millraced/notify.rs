@@ -10,6 +10,7 @@ use std::time::Duration;
 use crossbeam_channel::{RecvTimeoutError, Sender, bounded};
 use millrace_admin::control::Control;
 use millrace_admin::status::StalledReactor;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sd_notify::NotifyState;
 
 /// Time of a stop beyond the time for calls in progress: closing connections, joining threads.
@@ -20,8 +21,39 @@ const AFTER_DRAIN: Duration = Duration::from_secs(10);
 const START_INTERVAL: Duration = Duration::from_secs(10);
 const START_EXTENSION: Duration = Duration::from_secs(60);
 
+/// The time that the manager has to act on a notification.
+const BARRIER_TIMEOUT: Timespec = Timespec {
+    tv_sec: 5,
+    tv_nsec: 0,
+};
+
 /// The name of listening sockets that the manager keeps.
 const LISTENER: NotifyState<'static> = NotifyState::FdName("listener");
+
+/// Lets the manager close the listening sockets that it has kept: one that is removed from now on is
+/// closed.
+pub fn close_kept() {
+    say(&[NotifyState::FdStoreRemove, LISTENER]);
+}
+
+/// Waits until the manager has acted on all that it was told before (sd_notify_barrier(3)).
+pub fn barrier() {
+    if let Err(error) = pass_barrier() {
+        tracing::warn!(%error, "the service manager does not answer ($NOTIFY_SOCKET)");
+    }
+}
+
+/// The manager closes the file that comes with the word.
+fn pass_barrier() -> io::Result<()> {
+    let (closed, own) = io::pipe()?;
+    sd_notify::notify_with_fds(&[NotifyState::Custom("BARRIER=1")], &[own.as_fd()])?;
+    drop(own);
+    let mut ends = [PollFd::new(&closed, PollFlags::IN)];
+    match poll(&mut ends, Some(&BARRIER_TIMEOUT))? {
+        0 => Err(io::ErrorKind::TimedOut.into()),
+        _ => Ok(()),
+    }
+}
 
 /// The service manager that started this process, if one did.
 #[derive(Clone, Default)]
@@ -57,11 +89,6 @@ impl Manager {
         if let Err(error) = sent {
             tracing::warn!(%error, "clients cannot connect during a restart");
         }
-    }
-
-    /// Lets the manager close what it has kept: a listener that is removed from now on is closed.
-    pub fn close_kept(&self) {
-        say(&[NotifyState::FdStoreRemove, LISTENER]);
     }
 
     /// Reports a reload while `reload` runs, which returns the status afterwards.
