@@ -75,9 +75,15 @@ def of_process(process, seconds):
 
 
 def of_load(process, load, seconds):
-    """Shares while a load runs: a started process that lasts for two seconds longer at least."""
+    """Shares while a load runs: a started process that lasts for two seconds longer at least.
+
+    Fails if the load does, as the profile would be that of an idle server.
+    """
     try:
         time.sleep(1)  # Its connection, and its file.
-        return shares(of_process(process, seconds))
+        samples = of_process(process, seconds)
     finally:
-        load.wait()
+        status = load.wait()
+    if status:
+        raise subprocess.CalledProcessError(status, load.args)
+    return shares(samples)

@@ -4,11 +4,14 @@
 //! Such a signal ends the process without dropping any value. So these programs and files are
 //! listed here while they exist. A thread of its own ends and removes them, and then ends the
 //! process with the status that a shell shows for the signal (130 for Ctrl-C).
+//!
+//! A command that runs until it is ended takes the first signal as its end ([`ends_in_order`]).
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 
@@ -18,6 +21,12 @@ use signal_hook::iterator::Signals;
 
 /// Held while something is being started, so that nothing comes after the end.
 static LEFT: Mutex<Vec<Leftover>> = Mutex::new(Vec::new());
+
+/// The first signal is left to the command.
+static IS_LEFT_TO_COMMAND: AtomicBool = AtomicBool::new(false);
+
+/// The command has been asked to end.
+static IS_ASKED: AtomicBool = AtomicBool::new(false);
 
 #[derive(Debug, PartialEq, Eq)]
 enum Leftover {
@@ -34,7 +43,11 @@ pub fn catch() -> io::Result<()> {
     thread::Builder::new()
         .name("interrupt".to_owned())
         .spawn(move || {
-            let Some(signal) = signals.forever().next() else {
+            let asks = |_: &i32| {
+                IS_LEFT_TO_COMMAND.load(Ordering::Relaxed)
+                    && !IS_ASKED.swap(true, Ordering::Relaxed)
+            };
+            let Some(signal) = signals.forever().find(|signal| !asks(signal)) else {
                 return;
             };
             // Never let go of: what would be started next waits for the end of the process.
@@ -44,6 +57,18 @@ pub fn catch() -> io::Result<()> {
             std::process::exit(128 + signal);
         })?;
     Ok(())
+}
+
+/// From now on the first signal only asks the command to end ([`is_asked_to_end`]). The second ends
+/// the process.
+pub fn ends_in_order() {
+    IS_LEFT_TO_COMMAND.store(true, Ordering::Relaxed);
+}
+
+/// Whether a signal asked for the end of a command that [`ends_in_order`].
+#[must_use]
+pub fn is_asked_to_end() -> bool {
+    IS_ASKED.load(Ordering::Relaxed)
 }
 
 /// A program that ends with this one, and with this value.

@@ -12,6 +12,7 @@ use millrace_wire::nfs3::{
 use millrace_wire::xdr::Bulk;
 
 use crate::client::{self, Client};
+use crate::interrupt;
 use crate::load::Pattern;
 use crate::requester::{Call, Completion, Reply, RequesterState, Session};
 use crate::table::Table;
@@ -25,7 +26,8 @@ const CLIENT_MEMORY: usize = 256 << 10;
 /// Each client has a connection and a file. It writes the file and reads it back, one call at a
 /// time, for as long as this command runs. When its connection is lost, it connects again and
 /// repeats its call, as NFS clients do. Restart the server meanwhile. A call fails if the server
-/// refuses it, if the data is wrong, or if it is not answered within --timeout.
+/// refuses it, if the data is wrong, or if it is not answered within --timeout. Ctrl-C ends it
+/// early, with its report; the files are removed.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\
 Examples:
@@ -85,13 +87,15 @@ impl Pauses {
         if self.connections == 0 || self.size == 0 || self.size > 1 << 20 {
             bail!("--connections takes 1 or more, --size 1 to 1MiB");
         }
-        let pool = client::pool(self.connections * (CLIENT_MEMORY + self.size))?;
+        let memory = self.connections.saturating_mul(CLIENT_MEMORY + self.size);
+        let pool = client::pool(memory)?;
         let root = self.client.root()?;
         let clients =
             (0..self.connections).map(|index| PausedClient::new(self, &pool, root, index));
         let mut clients = clients.collect::<Result<Vec<_>>>()?;
+        interrupt::ends_in_order();
         let begun = Instant::now();
-        while begun.elapsed() < self.time {
+        while begun.elapsed() < self.time && !interrupt::is_asked_to_end() {
             for client in &mut clients {
                 client.turn()?;
             }

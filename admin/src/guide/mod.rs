@@ -86,8 +86,8 @@ pub async fn contents() -> Response {
     dashboard::html(framed("The guide for operators", "", &body))
 }
 
-/// Shows a page or a picture of the guide for operators. Each type of problem has its entry, with the
-/// anchor `problem-NAME`, on the page `operations`.
+/// Shows a page or a picture of the guide for operators. Each type of problem has its entry, with
+/// the anchor `problem-NAME`, on the page `operations`.
 #[utoipa::path(
     get, path = "/docs/{page}", tag = "dashboard", operation_id = "get_guide_page",
     params(("page" = String, Path, description = "The page's name.", example = "operations")),

@@ -561,16 +561,21 @@ fn a_repetition_that_is_not_executed_stays_unsure() {
     assert_eq!(execute(&third.cache, begun, later).again(), None);
 }
 
-#[test]
-fn a_repetition_leaves_others_to_be_forgotten() {
+/// A cache after a restart: a call that was begun, and 399 that were finished, some in each part of
+/// the cache.
+fn one_begun_and_many_done() -> (OpenedCache, CallKey) {
     let folder = tempfile::tempdir().unwrap();
     let mut first = open(folder.path());
     let (begun, _) = begin(&mut first, 0, 0, [10, 0]);
-    // Some in each part of the cache.
     for xid in 1..400 {
         done(&mut first, 0, xid, [0; 2], b"reply");
     }
-    let second = open(killed(folder.path()).path());
+    (open(killed(folder.path()).path()), begun)
+}
+
+#[test]
+fn a_repetition_leaves_others_to_be_forgotten() {
+    let (second, begun) = one_begun_and_many_done();
     let ticket = execute(&second.cache, begun, Instant::now());
     let later = Instant::now() + Duration::from_secs(1000);
     for xid in 1000..1400 {
@@ -583,14 +588,7 @@ fn a_repetition_leaves_others_to_be_forgotten() {
 
 #[test]
 fn a_call_with_another_key_leaves_others_to_be_forgotten() {
-    let folder = tempfile::tempdir().unwrap();
-    let mut first = open(folder.path());
-    let (begun, _) = begin(&mut first, 0, 0, [10, 0]);
-    // Some in each part of the cache.
-    for xid in 1..400 {
-        done(&mut first, 0, xid, [0; 2], b"reply");
-    }
-    let second = open(killed(folder.path()).path());
+    let (second, begun) = one_begun_and_many_done();
     second.cache.reassign(&begun, key(&second.cache, 5000));
     assert_eq!(second.cache.usage().0, 400);
     let later = Instant::now() + Duration::from_secs(1000);
