@@ -7,6 +7,7 @@ mod engine;
 mod pattern;
 mod report;
 mod tcp;
+mod tcp_file;
 mod workload;
 
 pub use cpu::{ServerCpu, Stopwatch, pin};
@@ -14,15 +15,19 @@ pub use engine::{Engine, Progress};
 pub use pattern::Pattern;
 pub use report::{BusySeconds, Limit, Measurement, table};
 pub use tcp::TcpLoad;
+pub use tcp_file::TcpFile;
 pub use workload::{NfsVersion, Operation, Until, Workload};
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
+use millrace_wire::nfs3;
 
 use crate::client::Client;
+use crate::lookup::resolve;
 use crate::units;
 
 /// A predefined sequence of loads.
@@ -48,12 +53,26 @@ Examples:
     millrace-bench run --op read --size 1MiB --depth 8 --classic
   The same calls in NFS version 4.2, if the server serves it (nfs4.minor_versions):
     millrace-bench run --preset tour --nfs 4.2
+  The same calls over TCP, to any server of NFS version 3:
+    millrace-bench run --tcp=filer:2049 --mount filer:20048 --export /data --preset tour
   With the server's processor time per operation, from its metrics:
     millrace-bench run --op getattr --admin 127.0.0.1:9620
 ")]
 pub struct Run {
     #[command(flatten)]
     client: Client,
+
+    /// Call over TCP instead of RDMA, at this address, or at port 2049 of --target's host. READ,
+    /// WRITE and GETATTR by version 3, on one connection.
+    #[arg(
+        long,
+        value_name = "HOST[:PORT]",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "",
+        conflicts_with_all = ["nfs", "connections", "random", "verify", "versions", "version_two"]
+    )]
+    tcp: Option<String>,
 
     /// The operation.
     #[arg(long, value_enum, default_value = "read")]
@@ -156,6 +175,10 @@ impl Run {
         if let Some(core) = self.core {
             pin(core)?;
         }
+        if let Some(address) = &self.tcp {
+            self.run_over_tcp(address, &workloads)?;
+            return Ok(true);
+        }
         let depth = workloads.iter().map(|workload| workload.depth).max();
         let mut engine = Engine::speaking(
             &self.client,
@@ -184,6 +207,29 @@ impl Run {
             println!("{}", table(&measurements));
         }
         Ok(measurements.iter().all(|measured| measured.mismatches == 0))
+    }
+}
+
+impl Run {
+    fn run_over_tcp(&self, address: &str, workloads: &[Workload]) -> Result<()> {
+        let address = match address {
+            "" => SocketAddr::new(
+                resolve(&self.client.place.target, nfs3::PORT)?.ip(),
+                nfs3::PORT,
+            ),
+            named => resolve(named, nfs3::PORT)?,
+        };
+        let file = TcpFile::make(&self.client, address, self.file_size)?;
+        let mut load = file.load()?;
+        let measured = workloads.iter().map(|one| load.run(one, &self.server));
+        let measured = measured.collect::<Result<Vec<_>>>();
+        file.remove()?;
+        let measurements = measured?;
+        match self.json {
+            true => println!("{}", serde_json::json!({ "measurements": measurements })),
+            false => println!("{}", table(&measurements)),
+        }
+        Ok(())
     }
 }
 

@@ -15,7 +15,7 @@ pub enum Operation {
     Read,
     /// WRITE, unstable.
     Write,
-    /// WRITE UNSTABLE.
+    /// GETATTR.
     Getattr,
     /// LOOKUP of a file by its name.
     Lookup,

@@ -12,7 +12,7 @@ use millrace_admin::config::{
     Access, ByteSize, ClientLimits, Config, CrcPolicy, Fabric, PollMode, Squash, Switch, WindowEnd,
 };
 use millrace_bench::client::{Client, ServerAddress};
-use millrace_bench::load::{Engine, NfsVersion, Operation, ServerCpu, Until, Workload};
+use millrace_bench::load::{Engine, NfsVersion, Operation, ServerCpu, TcpFile, Until, Workload};
 
 use super::running::{Running, export};
 
@@ -166,6 +166,39 @@ fn loads_of_version_4_move_and_verify_data_on_several_connections() {
         }
         engine.finish().expect("ends in order");
     }
+}
+
+#[test]
+fn loads_over_tcp_have_a_file_that_they_fill_and_remove() {
+    let running = Running::start("");
+    let client = client(&running);
+    let file = TcpFile::make(&client, running.rpc(), 100_000).expect("made");
+    let root = running.mount("/scratch").expect("mounted");
+    let mut other = running.client(0);
+    let mut names = || {
+        let listed = other.session.readdirplus(root, 0, [0; 8], 4096, 4096);
+        let entries = listed.expect("listed").entries;
+        let sizes = entries.iter().map(|entry| Some(entry.attributes?.size));
+        sizes.flatten().collect::<Vec<_>>()
+    };
+    assert!(names().contains(&131_072), "whole blocks");
+    let mut load = file.load().expect("connects");
+    for (operation, size) in [
+        (Operation::Read, 64 << 10),
+        (Operation::Write, 4096),
+        (Operation::Getattr, 0),
+    ] {
+        let workload = Workload {
+            until: Until::Count(100),
+            ..Workload::new(operation, size, 16, Duration::ZERO)
+        };
+        let measured = load.run(&workload, &ServerCpu::default());
+        let measured = measured.expect("every call succeeds");
+        assert_eq!(measured.operations, 100);
+        assert_eq!(measured.bytes, 100 * size as u64);
+    }
+    file.remove().expect("it is there");
+    assert!(!names().contains(&131_072));
 }
 
 #[test]
