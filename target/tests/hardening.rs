@@ -1,6 +1,9 @@
 //! What a process cannot do any more that gave up its rights. The process is this program started
 //! again for one test, as nothing of it can be taken back.
 
+#[path = "support/landlock.rs"]
+mod landlock;
+
 use std::env;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
@@ -11,7 +14,9 @@ use std::process::Command;
 use std::thread;
 
 use millrace::service::devices::BUILT_IN;
-use millrace::service::hardening::{ThreadKind, confine, confine_thread, outcomes, outside};
+use millrace::service::hardening::{
+    ThreadKind, confine, confine_thread, notes, outcomes, outside, problems,
+};
 use millrace_admin::config::{self, Config};
 use millrace_testing::skip;
 use rustix::thread::{
@@ -214,13 +219,14 @@ fn files_that_the_configuration_does_not_name_cannot_be_opened() {
         return;
     };
     let at = |path: &str| here.join(path);
-    let (config, file) = configuration(&here, "hardening: { landlock: on }");
-    confine(&config, &file).unwrap();
-    let landlock = outcomes().iter().find(|one| one.key == "landlock").unwrap();
-    if !landlock.in_force {
-        skip!("{}", landlock.detail);
+    if landlock::version() == 0 {
+        skip!("this kernel has no Landlock");
         return;
     }
+    let (config, file) = configuration(&here, "hardening: { landlock: on }");
+    confine(&config, &file).unwrap();
+    let in_force = outcomes().iter().find(|one| one.key == "landlock").unwrap();
+    assert!(in_force.in_force, "{in_force:?}");
     // Threads that are started later inherit it.
     let tried = || {
         assert!(denied(fs::read(at("secret"))));
@@ -247,6 +253,33 @@ fn files_that_the_configuration_does_not_name_cannot_be_opened() {
         .map(|one| one.path.to_string())
         .collect();
     assert_eq!(told, ["admin.token_file"]);
+}
+
+#[test]
+fn what_this_kernel_has_is_not_missed() {
+    if landlock::version() == 0 {
+        skip!("this kernel has no Landlock");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let more = "hardening: { seccomp: LEVEL, landlock: LEVEL }";
+    for level in ["on", "required"] {
+        let (config, _) = configuration(folder.path(), &more.replace("LEVEL", level));
+        assert_eq!(problems(&config), []);
+        assert_eq!(notes(&config), [""; 0]);
+    }
+    // A grant for all that is below `/` would be none.
+    let all = format!("admin: {{ exportable_roots: [/] }}\n{more}");
+    let (config, _) = configuration(folder.path(), &all.replace("LEVEL", "required"));
+    let problems = problems(&config);
+    let [problem] = &problems[..] else {
+        panic!("{problems:?}");
+    };
+    assert_eq!(problem.path.to_string(), "hardening.landlock");
+    let (config, _) = configuration(folder.path(), &all.replace("LEVEL", "on"));
+    let note = notes(&config).concat();
+    let begin = "hardening.landlock: would not be in force: ";
+    assert!(note.starts_with(begin), "{note}");
 }
 
 #[test]

@@ -9,6 +9,7 @@ use std::process::{Child, ChildStderr, Command, Stdio};
 use millrace_testing::skip;
 use nfs3_types::nfs3 as n;
 
+use crate::landlock;
 use crate::tcp_client::{Connection, block_on, create, mount, name, write};
 
 const TOKEN: &str = "0123456789abcdef";
@@ -201,16 +202,19 @@ fn a_server_without_the_rights_that_it_gave_up_serves_and_is_changed() {
         return;
     }
     let installation = Installation::new();
-    installation.configure("");
-    let mut server = installation.start("data");
-    if server.read.contains("hardening.landlock: not in force") {
+    if !landlock::is_fit_for_folders() {
         skip!("this kernel's Landlock is missing, or not fit for exported folders");
         return;
     }
+    installation.configure("");
+    let mut server = installation.start("data");
     for key in ["no_new_privileges", "landlock", "capabilities", "seccomp"] {
-        let line = format!("hardening.{key}: ");
+        let line = format!("INFO hardening.{key}: ");
         assert!(server.read.contains(&line), "{key}: {}", server.read);
     }
+    // Version 5 of its interface has all that the server asks for.
+    let whole = server.read.contains("hardening.landlock: in force\n");
+    assert_eq!(whole, landlock::version() >= 5, "{}", server.read);
     for export in ["/memory", "/first"] {
         use_export(&server, export);
     }
@@ -258,6 +262,21 @@ fn a_server_without_the_rights_that_it_gave_up_serves_and_is_changed() {
 }
 
 #[test]
+fn what_is_not_in_force_is_warned_of() {
+    let installation = Installation::new();
+    installation.configure("");
+    let file = installation.at("etc/millraced.yaml");
+    let text = fs::read_to_string(&file).unwrap();
+    let roots = format!("[{}]", installation.at("data").display());
+    fs::write(&file, text.replace(&roots, "[/]")).unwrap();
+    let mut server = installation.start("data");
+    let warned = "WARN hardening.landlock: not in force: ";
+    assert!(server.read.contains(warned), "{}", server.read);
+    server.signal("-TERM");
+    assert!(server.process.wait().unwrap().success());
+}
+
+#[test]
 fn files_are_found_by_handles_that_the_kernel_has_forgotten_the_names_of() {
     let installation = Installation::new();
     let image = installation.at("image");
@@ -273,12 +292,12 @@ fn files_are_found_by_handles_that_the_kernel_has_forgotten_the_names_of() {
         skip!("this takes root, mkfs.ext4 and a loop device");
         return;
     }
-    installation.configure("");
-    let mut server = installation.start("image");
-    if server.read.contains("hardening.landlock: not in force") {
+    if !landlock::is_fit_for_folders() {
         skip!("this kernel's Landlock is missing, or not fit for exported folders");
         return;
     }
+    installation.configure("");
+    let mut server = installation.start("image");
     let (root, file) = block_on(async {
         let mut client = mount_export(&server, "/first").await;
         let root = client.root_nfs_fh3();

@@ -1,5 +1,7 @@
 //! The program `millraced`, started as an operator would.
 
+#[path = "../support/landlock.rs"]
+mod landlock;
 #[path = "../support/millraced.rs"]
 mod millraced;
 #[path = "../support/tcp_client.rs"]
