@@ -75,7 +75,8 @@ def of_process(process, seconds):
 
 
 def of_load(process, load, seconds):
-    """Shares while a load runs: a started process that lasts for two seconds longer at least.
+    """Shares while a load runs, and what it printed: a started process that lasts for two seconds longer at
+    least.
 
     Fails if the load does, as the profile would be that of an idle server.
     """
@@ -83,7 +84,7 @@ def of_load(process, load, seconds):
         time.sleep(1)  # Its connection, and its file.
         samples = of_process(process, seconds)
     finally:
-        status = load.wait()
-    if status:
-        raise subprocess.CalledProcessError(status, load.args)
-    return shares(samples)
+        said, _ = load.communicate()
+    if load.returncode:
+        raise subprocess.CalledProcessError(load.returncode, load.args)
+    return shares(samples), said
