@@ -21,8 +21,12 @@ use crate::requester::session::{CopyOptions, Transfer};
 use crate::requester::{Connection, Data, Repetition, RequesterState, Session};
 
 const EVENTS: usize = 1024;
+/// Connections that are set up at the same time: servers limit them.
+const CONNECTING: usize = 128;
 /// Turns between two looks at the progress.
 const PROGRESS_TURNS: u32 = 1024;
+/// Time between two looks at all connections, of which there may be thousands.
+const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 /// Idle turns before the processor is offered to others.
 const IDLE_TURNS: u32 = 64;
 
@@ -41,6 +45,17 @@ struct Lane {
     session: Option<LaneSession>,
     next: u64,
     random: u64,
+    /// Whether it is among the engine's due ones.
+    is_due: bool,
+}
+
+impl Lane {
+    fn becomes_due(&mut self, own: usize, due: &mut Vec<usize>) {
+        if !self.is_due {
+            self.is_due = true;
+            due.push(own);
+        }
+    }
 }
 
 /// Bytes moved so far, for other threads to look at while a load runs. Clones are the same.
@@ -67,6 +82,12 @@ pub struct Engine {
     pool: Pool,
     provider: Box<dyn Provider>,
     lanes: Vec<Lane>,
+    /// The lane of each queue pair, by its index.
+    by_queue_pair: Vec<usize>,
+    /// Lanes that may have something to send.
+    due: Vec<usize>,
+    /// The first ones, which loads are made on. The others are idle.
+    loaded: usize,
     root: FileHandle,
     file_size: usize,
     /// The server's largest READ and WRITE, once it was asked.
@@ -105,10 +126,25 @@ impl Engine {
         depth: usize,
         file_size: usize,
     ) -> Result<Self> {
+        Self::beside_idle(client, nfs, connections, 0, depth, file_size)
+    }
+
+    /// The same beside connections that make one call and are then idle.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn beside_idle(
+        client: &Client,
+        nfs: NfsVersion,
+        connections: usize,
+        idle: usize,
+        depth: usize,
+        file_size: usize,
+    ) -> Result<Self> {
         // Receives and messages are small; data of the largest size for each place, up to a bound
         // at which places of small size are still plenty.
         let data = (connections * depth * (1 << 20)).min(256 << 20);
-        let control = connections * (depth * 4 + 64) * 4096;
+        let control = (connections * (depth * 4 + 64) + idle * (4 + 64)) * 4096;
         let pool = pool(data + control + (64 << 20))?;
         let root = client.root()?;
         let mut engine = Self {
@@ -116,6 +152,9 @@ impl Engine {
             pool,
             provider: client.provider()?,
             lanes: Vec::new(),
+            by_queue_pair: Vec::new(),
+            due: Vec::new(),
+            loaded: connections + idle,
             root,
             file_size,
             transfer: None,
@@ -125,7 +164,16 @@ impl Engine {
             settled: false,
             spins: false,
         };
-        engine.prepare_files(nfs, connections, depth)?;
+        engine.prepare_files(nfs, connections, idle, depth)?;
+        if idle > 0 {
+            // Servers close connections that never send anything.
+            let once = Workload {
+                until: Until::Count(engine.lanes.len() as u64),
+                ..Workload::new(Operation::Getattr, 0, 1, Duration::ZERO)
+            };
+            engine.run(&once, &ServerCpu::default(), &mut |_| {})?;
+            engine.loaded = connections;
+        }
         Ok(engine)
     }
 
@@ -133,11 +181,18 @@ impl Engine {
         self.client.session(&self.pool, self.client.settings(32))
     }
 
-    fn prepare_files(&mut self, nfs: NfsVersion, connections: usize, depth: usize) -> Result<()> {
+    fn prepare_files(
+        &mut self,
+        nfs: NfsVersion,
+        connections: usize,
+        idle: usize,
+        depth: usize,
+    ) -> Result<()> {
+        let depth_of = |number| if number < connections { depth } else { 1 };
         let mut session = self.session()?;
         self.transfer = Some(session.transfer(self.root)?);
-        let mut files = Vec::with_capacity(connections);
-        for number in 0..connections {
+        let mut files = Vec::with_capacity(connections + idle);
+        for number in 0..connections + idle {
             // No two engines share a file, in whatever process they are.
             let file = FILES.fetch_add(1, Ordering::Relaxed);
             let name = format!("millrace-bench.{}.{file}", std::process::id());
@@ -160,6 +215,7 @@ impl Engine {
             let opened = match nfs.minor_version() {
                 Some(minor) => {
                     let path = (self.client.place.export.as_str(), name.as_str());
+                    let depth = depth_of(number);
                     Some(LaneSession::open(&mut session, minor, depth, path)?)
                 }
                 None => None,
@@ -171,9 +227,13 @@ impl Engine {
         // take longer.
         let address = self.client.target()?;
         for (number, (name, file, pattern, session)) in files.into_iter().enumerate() {
-            let settings = self.client.settings(depth);
+            let settings = self.client.settings(depth_of(number));
             let (provider, now) = (self.provider.as_mut(), Instant::now());
             let connection = Connection::connect(provider, &self.pool, address, settings, now)?;
+            let index = connection.queue_pair().index as usize;
+            let known = self.by_queue_pair.len().max(index + 1);
+            self.by_queue_pair.resize(known, usize::MAX);
+            self.by_queue_pair[index] = number;
             self.lanes.push(Lane {
                 connection,
                 name,
@@ -184,7 +244,11 @@ impl Engine {
                 session,
                 next: 0,
                 random: 0x2545_f491_4f6c_dd1d ^ (number as u64 + 1),
+                is_due: false,
             });
+            if (number + 1).is_multiple_of(CONNECTING) {
+                self.wait(|state| state != &RequesterState::Connecting)?;
+            }
         }
         self.wait(|state| state != &RequesterState::Connecting)?;
         std::thread::sleep(self.client.options.settle());
@@ -275,11 +339,16 @@ impl Engine {
             let Some(id) = queue_pair(&event) else {
                 continue;
             };
-            let mut lanes = self.lanes.iter_mut().enumerate();
-            let Some((index, lane)) = lanes.find(|(_, lane)| lane.connection.queue_pair() == id)
-            else {
+            let Some(&index) = self.by_queue_pair.get(id.index as usize) else {
                 continue;
             };
+            let Some(lane) = self.lanes.get_mut(index) else {
+                continue;
+            };
+            if lane.connection.queue_pair() != id {
+                continue;
+            }
+            lane.becomes_due(index, &mut self.due);
             let places = &lane.places;
             lane.connection
                 .handle(provider, event, now, &mut |completion| {
@@ -294,7 +363,9 @@ impl Engine {
         let provider = self.provider.as_mut();
         let finished = &mut self.finished;
         let mut work = 0;
-        for (index, lane) in self.lanes.iter_mut().enumerate() {
+        for index in self.due.drain(..) {
+            let lane = &mut self.lanes[index];
+            lane.is_due = false;
             if !self.settled {
                 continue;
             }
@@ -344,7 +415,7 @@ impl Engine {
         let server_before = (server.seconds(), server.busy_seconds());
         let watch = Stopwatch::start();
         let start = Instant::now();
-        for lane in 0..self.lanes.len() {
+        for lane in 0..self.loaded {
             for place in 0..workload.depth {
                 if begun < most {
                     self.begin(workload, lane, place, start)?;
@@ -353,6 +424,7 @@ impl Engine {
             }
         }
         let (mut turns, mut idle, mut stopping) = (0_u32, 0_u32, false);
+        let mut checked = start;
         let (mut now, mut work, mut busy) = (start, 0, Duration::ZERO);
         while operations < begun {
             let turned = Instant::now();
@@ -392,7 +464,10 @@ impl Engine {
             idle = if work == 0 { idle + 1 } else { 0 };
             if idle > IDLE_TURNS {
                 idle = 0;
-                self.check_alive(now)?;
+                if now - checked > CHECK_INTERVAL {
+                    checked = now;
+                    self.check_alive(now)?;
+                }
                 if !self.spins {
                     std::thread::yield_now();
                 }
@@ -446,7 +521,7 @@ impl Engine {
 
     fn prepare_places(&mut self, workload: &Workload) -> Result<()> {
         let now = Instant::now();
-        for lane in &mut self.lanes {
+        for lane in &mut self.lanes[..self.loaded] {
             lane.places.clear();
             let name = NameInDirectory {
                 directory: self.root,
@@ -480,6 +555,7 @@ impl Engine {
 
     /// Submits the next call of a place.
     fn begin(&mut self, workload: &Workload, lane: usize, at: usize, now: Instant) -> Result<()> {
+        self.lanes[lane].becomes_due(lane, &mut self.due);
         let lane = &mut self.lanes[lane];
         let token = at as u64;
         lane.random ^= lane.random << 13;
@@ -570,6 +646,8 @@ impl Engine {
 
     fn check_alive(&mut self, now: Instant) -> Result<()> {
         for (index, lane) in self.lanes.iter_mut().enumerate() {
+            // Whatever it waited for.
+            lane.becomes_due(index, &mut self.due);
             let finished = &mut self.finished;
             let places = &lane.places;
             lane.connection

@@ -30,6 +30,9 @@ use crate::client::Client;
 use crate::lookup::resolve;
 use crate::units;
 
+/// The most connections of one run.
+const CONNECTIONS_MAX: usize = 10_000;
+
 /// A predefined sequence of loads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Preset {
@@ -70,7 +73,7 @@ pub struct Run {
         num_args = 0..=1,
         require_equals = true,
         default_missing_value = "",
-        conflicts_with_all = ["nfs", "connections", "random", "verify", "versions", "version_two"]
+        conflicts_with_all = ["nfs", "connections", "idle", "random", "verify", "versions", "version_two"]
     )]
     tcp: Option<String>,
 
@@ -95,6 +98,10 @@ pub struct Run {
     /// Connections, all on one core.
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     connections: usize,
+
+    /// Further connections, which make one call and are then idle.
+    #[arg(long, value_name = "NUMBER", default_value_t = 0)]
+    idle: usize,
 
     /// Random offsets in the file.
     #[arg(long, conflicts_with = "sequential")]
@@ -169,8 +176,8 @@ impl Run {
         for workload in &workloads {
             workload.check(self.file_size)?;
         }
-        if !(1..=1024).contains(&self.connections) {
-            bail!("--connections takes 1 to 1024");
+        if self.connections == 0 || self.connections.saturating_add(self.idle) > CONNECTIONS_MAX {
+            bail!("--connections takes 1 or more, with --idle at most {CONNECTIONS_MAX}");
         }
         if let Some(core) = self.core {
             pin(core)?;
@@ -180,10 +187,11 @@ impl Run {
             return Ok(true);
         }
         let depth = workloads.iter().map(|workload| workload.depth).max();
-        let mut engine = Engine::speaking(
+        let mut engine = Engine::beside_idle(
             &self.client,
             self.nfs,
             self.connections,
+            self.idle,
             depth.unwrap_or(1),
             self.file_size,
         )?;

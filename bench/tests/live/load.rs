@@ -11,6 +11,7 @@ use clap::Parser;
 use millrace_admin::config::{
     Access, ByteSize, ClientLimits, Config, CrcPolicy, Fabric, PollMode, Squash, Switch, WindowEnd,
 };
+use millrace_admin::control::Control;
 use millrace_bench::client::{Client, ServerAddress};
 use millrace_bench::load::{Engine, NfsVersion, Operation, ServerCpu, TcpFile, Until, Workload};
 
@@ -166,6 +167,28 @@ fn loads_of_version_4_move_and_verify_data_on_several_connections() {
         }
         engine.finish().expect("ends in order");
     }
+}
+
+#[test]
+fn idle_connections_make_one_call_and_stay() {
+    let running = Running::start("flow: { credits: 4 }");
+    let client = client(&running);
+    let (three, idle) = (NfsVersion::Three, 200);
+    let mut engine = Engine::beside_idle(&client, three, 1, idle, 4, 4096).expect("connects");
+    let workload = Workload {
+        until: Until::Count(100),
+        ..Workload::new(Operation::Read, 4096, 4, Duration::ZERO)
+    };
+    let measured = engine.run(&workload, &ServerCpu::default(), &mut |_| {});
+    assert_eq!(measured.expect("every call succeeds").operations, 100);
+    running.until("all calls are counted", |running| {
+        let connections = running.control().connections().expect("reactors answer");
+        let calls = connections.iter().map(|one| one.requests);
+        let (mut silent, loaded) = calls.partition::<Vec<_>, _>(|calls| *calls < 100);
+        silent.dedup();
+        connections.len() == idle + 1 && silent == [1] && loaded == [101]
+    });
+    engine.finish().expect("ends in order");
 }
 
 #[test]
