@@ -8,6 +8,12 @@ use std::time::Duration;
 use millrace_admin::config::{Access, DirectIo, Export, Fabric, Provider, Squash, Store, SyncMode};
 use millrace_admin::control::Control;
 use millrace_wire::nfs3::{FileHandle, Stability, Status, WriteVerifier};
+use millrace_wire::nfs4::{
+    LockOperation, LockType, Locker, NewLockOwner, Operation, StateOwner, share,
+};
+use millrace_wire::xdr::BoundedBytes;
+use rustix::fs::FlockOperation;
+use rustix::io::Errno;
 use tempfile::TempDir;
 
 use super::running::{Client, Running, export};
@@ -87,6 +93,47 @@ fn files_go_in_and_out_and_are_the_hosts() {
     clients[0].session.remove(root, b"in").expect("removed");
     assert!(!place.root().join("in").exists());
     assert_eq!(clients[1].status(file), Some(Status::Stale));
+}
+
+#[test]
+fn v4_lock_19_a_lock_of_a_client_is_one_of_the_host() {
+    let place = ExportFolder::new();
+    let path = place.root().join("file");
+    fs::write(&path, "content").expect("written");
+    let running = place.start();
+    let mut client = running.client(0).session;
+    let session = client.create_session(2, b"locks", [1; 8], 1);
+    let mut session = session.expect("a session");
+    let file = client.open_path(&mut session, ("/data", "file"), share::BOTH);
+    let file = file.expect("open");
+    let locker = Locker::New(NewLockOwner {
+        open_sequence: 0,
+        open: file.open,
+        lock_sequence: 0,
+        owner: StateOwner {
+            client: session.client,
+            owner: BoundedBytes(b"owner"),
+        },
+    });
+    let lock = [
+        Operation::Putfh(BoundedBytes(&file.handle)),
+        Operation::Lock(LockOperation {
+            kind: LockType::Write,
+            reclaim: false,
+            offset: 0,
+            length: 4,
+            locker,
+        }),
+    ];
+    let host = fs::File::options().write(true).open(&path).expect("open");
+    let try_lock = || rustix::fs::fcntl_lock(&host, FlockOperation::NonBlockingLockExclusive);
+    try_lock().expect("nobody has a lock");
+    rustix::fs::fcntl_lock(&host, FlockOperation::Unlock).expect("given back");
+    let locked = client.in_session(&mut session, &lock, |_| Some(()));
+    locked.expect("locked");
+    assert_eq!(try_lock(), Err(Errno::AGAIN));
+    client.end_session(session, &file).expect("ended");
+    running.until("the lock is gone", |_| try_lock().is_ok());
 }
 
 #[test]
