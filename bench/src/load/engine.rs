@@ -13,7 +13,7 @@ use millrace_wire::nfs3::{CreateHow, FileHandle, NameInDirectory, Procedure, Set
 use super::calls::{Finished, LoadSlot, Templates, judge};
 use super::compounds::{self, LaneSession};
 use super::cpu::{ServerCpu, Stopwatch};
-use super::pattern::Pattern;
+use super::pattern::{Pattern, PatternChecker, PatternReader};
 use super::report::{BusySeconds, Measurement};
 use super::workload::{NfsVersion, Operation, Until, Workload};
 use crate::client::{Client, pool, spoken};
@@ -674,42 +674,5 @@ fn queue_pair(event: &Event) -> Option<millrace_reactor::fabric::QueuePairId> {
         | Event::Revoked { queue_pair, .. }
         | Event::Disconnected { queue_pair, .. } => Some(*queue_pair),
         Event::Incoming(_) | Event::ConnectRequest { .. } => None,
-    }
-}
-
-struct PatternReader {
-    pattern: Pattern,
-    at: u64,
-    end: u64,
-}
-
-impl std::io::Read for PatternReader {
-    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
-        let left = usize::try_from(self.end - self.at).unwrap_or(usize::MAX);
-        let count = buffer.len().min(left);
-        self.pattern.fill(self.at, &mut buffer[..count]);
-        self.at += count as u64;
-        Ok(count)
-    }
-}
-
-struct PatternChecker {
-    pattern: Pattern,
-    at: u64,
-    same: bool,
-    scratch: Vec<u8>,
-}
-
-impl std::io::Write for PatternChecker {
-    fn write(&mut self, buffer: &[u8]) -> std::io::Result<usize> {
-        self.scratch.resize(buffer.len(), 0);
-        self.pattern.fill(self.at, &mut self.scratch);
-        self.same &= self.scratch == buffer;
-        self.at += buffer.len() as u64;
-        Ok(buffer.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
     }
 }

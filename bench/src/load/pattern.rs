@@ -56,6 +56,48 @@ impl Pattern {
     }
 }
 
+/// Reads a pattern, up to an end.
+pub struct PatternReader {
+    pub pattern: Pattern,
+    /// Offset of the next byte.
+    pub at: u64,
+    pub end: u64,
+}
+
+impl std::io::Read for PatternReader {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let left = usize::try_from(self.end - self.at).unwrap_or(usize::MAX);
+        let count = buffer.len().min(left);
+        self.pattern.fill(self.at, &mut buffer[..count]);
+        self.at += count as u64;
+        Ok(count)
+    }
+}
+
+/// Compares what is written with a pattern.
+pub struct PatternChecker {
+    pub pattern: Pattern,
+    /// Offset of the next byte.
+    pub at: u64,
+    /// Whether all was the pattern so far.
+    pub same: bool,
+    pub scratch: Vec<u8>,
+}
+
+impl std::io::Write for PatternChecker {
+    fn write(&mut self, buffer: &[u8]) -> std::io::Result<usize> {
+        self.scratch.resize(buffer.len(), 0);
+        self.pattern.fill(self.at, &mut self.scratch);
+        self.same &= self.scratch == buffer;
+        self.at += buffer.len() as u64;
+        Ok(buffer.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::Pattern;
