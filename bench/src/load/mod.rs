@@ -231,8 +231,10 @@ impl Run {
         let mut load = file.load()?;
         let measured = workloads.iter().map(|one| load.run(one, &self.server));
         let measured = measured.collect::<Result<Vec<_>>>();
-        file.remove()?;
+        // If the load failed, that is what to tell.
+        let removed = file.remove();
         let measurements = measured?;
+        removed?;
         match self.json {
             true => println!("{}", serde_json::json!({ "measurements": measurements })),
             false => println!("{}", table(&measurements)),
