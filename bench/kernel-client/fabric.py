@@ -90,6 +90,14 @@ class Across:
             return str(error)
         return None
 
+    def said(self):
+        """The ends of the servers' logs."""
+        try:
+            logs = self.obey("check")["logs"]
+        except machine.GuestError as error:
+            return str(error)
+        return "\n".join(line for log in logs.values() for line in log.splitlines()[-40:])
+
     def stop(self):
         """Ends the machine: what it stored is lost."""
         self.guest.stop()
@@ -120,6 +128,10 @@ class NextDoor:
     def problem(self):
         """The client would tell."""
         return None
+
+    def said(self):
+        """The client tells it where it cannot mount."""
+        return ""
 
     def stop(self):
         """It ends with the client's machine."""

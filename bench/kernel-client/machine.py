@@ -171,7 +171,8 @@ class Guest:
         command += ["-chardev", f"socket,id=control,path={control},server=on,wait=on"]
         command += ["-serial", "chardev:console", "-serial", "chardev:control"]
         if self._capture:
-            command += ["-object", f"filter-dump,id=dump0,netdev=net0,file={self._capture}"]
+            netdev = "net1" if self._segment else "net0"
+            command += ["-object", f"filter-dump,id=dump0,netdev={netdev},file={self._capture}"]
         return command
 
     def start(self):

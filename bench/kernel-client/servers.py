@@ -59,6 +59,10 @@ class Given:
         """What went wrong with the server by itself: unknown here."""
         return None
 
+    def said(self):
+        """Its log is elsewhere."""
+        return ""
+
     def stop(self):
         """Nothing to stop."""
 
@@ -203,6 +207,10 @@ class Millraced:
         """The last lines of the service's log."""
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
 
+    def said(self):
+        """What a failure of a client may be explained by."""
+        return self.tail()
+
     def problem(self):
         """How the service ended, if it ended by itself."""
         status = self._process.poll() if self._process else None
@@ -278,6 +286,10 @@ class Knfsd:
         """Stops and starts the server's threads and listeners in the guest."""
         only(order, "restart")
         return self.guest.do(order)
+
+    def said(self):
+        """What the machine's console shows; the server itself writes no log."""
+        return self.guest.tail()
 
     def problem(self):
         """Whether the machine ended by itself."""

@@ -312,10 +312,17 @@ def run_isolated(body, limit=CASE_LIMIT):
     return text.decode(errors="replace") or "the process died"
 
 
-def where(process):
-    """Where in the kernel a process is stuck."""
-    try:
-        with open(f"/proc/{process}/stack", encoding="ascii") as file:
-            return "; in the kernel at: " + ", ".join(line.split()[-1] for line in file)
-    except OSError:
-        return ""
+def where(session):
+    """Where in the kernel the processes of a session are stuck."""
+    found = ""
+    for entry in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            if os.getsid(int(entry)) != session:
+                continue
+            with open(f"/proc/{entry}/comm", encoding="ascii", errors="replace") as file:
+                name = file.read().strip()
+            with open(f"/proc/{entry}/stack", encoding="ascii") as file:
+                found += f"\n{name} in the kernel at: {', '.join(one.split()[-1] for one in file)}"
+        except OSError:  # it has ended
+            pass
+    return found
