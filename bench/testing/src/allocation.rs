@@ -10,6 +10,7 @@ use std::hint::black_box;
 thread_local! {
     static COUNT: Cell<u64> = const { Cell::new(0) };
     static TAKEN: Cell<i64> = const { Cell::new(0) };
+    static MOST: Cell<i64> = const { Cell::new(0) };
 }
 
 /// The system's allocator, which counts.
@@ -22,6 +23,7 @@ unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         COUNT.set(COUNT.get() + 1);
         TAKEN.set(TAKEN.get() + taken_for(layout));
+        MOST.set(MOST.get().max(TAKEN.get()));
         // SAFETY: the caller keeps the contract of `alloc`.
         unsafe { System.alloc(layout) }
     }
@@ -45,6 +47,20 @@ fn taken_for(layout: Layout) -> i64 {
 #[must_use]
 pub fn taken_bytes() -> i64 {
     TAKEN.get()
+}
+
+/// The most bytes that this thread had taken at once while something was done, beside what it had
+/// before.
+///
+/// # Panics
+///
+/// If the program has another allocator.
+pub fn most_taken_bytes<T>(action: impl FnOnce() -> T) -> i64 {
+    let _ = allocated();
+    let before = TAKEN.get();
+    MOST.set(before);
+    drop(action());
+    MOST.get() - before
 }
 
 /// Allocations of this thread so far.
@@ -102,6 +118,12 @@ mod tests {
         assert_eq!(taken_bytes() - before, 208);
         drop(black_box(kept));
         assert_eq!(taken_bytes(), before);
+        let most = most_taken_bytes(|| {
+            drop(black_box(vec![0_u8; 1000]));
+            black_box(vec![0_u8; 100])
+        });
+        assert_eq!(most, 1008);
+        assert_eq!(most_taken_bytes(|| {}), 0);
         assert_eq!(allocations(|| {}), 0);
     }
 }

@@ -9,9 +9,15 @@ mod session_client;
 #[path = "../support/mod.rs"]
 mod support;
 
+use millrace_testing::allocation::CountingAllocator;
+
+#[global_allocator]
+static ALLOCATOR: CountingAllocator = CountingAllocator;
+
 mod acl;
 mod at_once;
 mod attributes;
+mod bounded_lengths;
 mod callbacks;
 mod changes;
 mod compound;
@@ -30,6 +36,7 @@ mod removed_files;
 mod restart;
 mod revocation;
 mod sessions;
+mod slots_and_credits;
 mod state_protection;
 mod transport_versions;
 mod version2;
