@@ -14,9 +14,9 @@ use crate::state::{
     SessionConditions, StateCaller, StateError, Stateid,
 };
 
-/// Bytes of the arguments that distinguish a retry from another request: SEQUENCE and the bytes
-/// behind it, but no data of WRITE, which a retry may have in a chunk.
-const COMPARED: usize = 96;
+/// Bytes behind SEQUENCE that distinguish a retry from another request. They are no data of WRITE,
+/// which a retry may have in a chunk.
+const COMPARED: usize = 48;
 
 /// The caller's identity, to distinguish clients: the name of a principal, which is longer than a
 /// number, else the user's number.

@@ -382,10 +382,11 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
         call: &ProgramCall<'_, B>,
         header: &CompoundHeader<'_>,
     ) -> SequenceOutcome<H::Compound> {
+        let all = call.input().rest();
         let shape = CompoundShape {
             operations: header.operations,
             request_bytes: call.length(),
-            arguments: call.input().rest(),
+            arguments: all.get(behind_sequence(header)..).unwrap_or_default(),
         };
         self.seam.sequence(&self.origin, arguments, &shape)
     }
@@ -526,4 +527,11 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
         debug_assert_ne!(number, OP_ILLEGAL);
         reply.refuse(number, OperationStatus::NotSupported)
     }
+}
+
+/// Bytes of a COMPOUND before those behind its SEQUENCE.
+fn behind_sequence(header: &CompoundHeader<'_>) -> usize {
+    // The length of the tag, the minor version, the number of operations, and SEQUENCE.
+    const AROUND_TAG: usize = 12 + 4 + size_of::<SessionId>() + 16;
+    header.tag.0.len().next_multiple_of(4) + AROUND_TAG
 }

@@ -65,8 +65,9 @@ pub struct CompoundShape<'c> {
     pub operations: u32,
     /// Bytes of the call from the RPC header on, with data in chunks.
     pub request_bytes: usize,
-    /// Its arguments, from the tag on, without data in chunks: for the comparison with a request
-    /// that had the same sequence number.
+    /// Its operations behind SEQUENCE, without data in chunks: for the comparison with a request
+    /// that had the same sequence number. The hints of SEQUENCE change in true retries, as Linux
+    /// encodes them anew.
     pub arguments: &'c [u8],
 }
 

@@ -9,11 +9,11 @@ use millrace::state::{HomeLink, HomeOutbox, StateConfig, StateHome};
 use millrace_reactor::Clock;
 use millrace_wire::nfs3::Stability;
 use millrace_wire::nfs4::{
-    Attributes, ChannelAttributes, ClientOwner, CloseOperation, CreateMode, CreateSessionOperation,
-    CreateSessionReply, ExchangeIdOperation, ExchangeIdReply, HasStatus, LockOperation, LockType,
-    Locker, LocktOperation, LockuOperation, NewLockOwner, OpenClaim, OpenOperation, Operation,
-    OperationResults, OperationStatus, ProtectionOffer, ReadOperation, StateId, StateOwner,
-    WriteOperation, exchange_flags, share,
+    AttributeNumber as Number, Attributes, Bitmap, ChannelAttributes, ClientOwner, CloseOperation,
+    CreateMode, CreateSessionOperation, CreateSessionReply, ExchangeIdOperation, ExchangeIdReply,
+    HasStatus, LockOperation, LockType, Locker, LocktOperation, LockuOperation, NewLockOwner,
+    OpenClaim, OpenOperation, Operation, OperationResults, OperationStatus, ProtectionOffer,
+    ReadOperation, SequenceOperation, StateId, StateOwner, WriteOperation, exchange_flags, share,
 };
 use millrace_wire::xdr::{Array, BoundedBytes, Bulk};
 
@@ -276,6 +276,38 @@ fn v4_sess_49_and_50_a_retry_that_differs_is_a_false_one() {
     bench.user.set(Some((77, 77)));
     let other = bench.compound(&[bench.this_sequence(), Operation::Putrootfh(())]);
     assert_eq!(other.status(), OperationStatus::SequenceFalseRetry);
+}
+
+#[test]
+fn v4_sess_45_a_retry_may_have_other_hints() {
+    let (bench, _) = mounted();
+    let folder = bench.walk("/export");
+    let sequence = |highest_slot| {
+        Operation::Sequence(SequenceOperation {
+            session: bench.session.get(),
+            sequence: bench.sequence.get(),
+            slot: 0,
+            highest_slot,
+            cache_this: true,
+        })
+    };
+    // What is executed at once, and what is not.
+    let calls: [&[Operation<'_>]; 2] = [
+        &[put(&folder), make_directory(b"directory")],
+        &[
+            put(&folder),
+            Operation::Getattr(Bitmap::of(&[Number::Type])),
+        ],
+    ];
+    for operations in calls {
+        bench.next_sequence();
+        let [first, retry] = [0, 3].map(|highest_slot| {
+            let all = [&[sequence(highest_slot)], operations].concat();
+            bench.compound(&all)
+        });
+        assert_eq!(first.status(), OperationStatus::Ok);
+        assert_eq!(retry.bytes, first.bytes, "the cached reply");
+    }
 }
 
 #[test]
