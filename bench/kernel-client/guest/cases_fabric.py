@@ -1,4 +1,4 @@
-"""Cases about RDMA devices that go and return, and about several clients at once."""
+"""Cases about RDMA devices that go and return."""
 
 import os
 import threading
@@ -90,71 +90,3 @@ def device_goes_and_returns(context):
     log = context.control.ask("check")["logs"].get("millraced")
     for words in ("the RDMA device was removed", "an RDMA device was added"):
         check(log is None or log.count(words) >= 2, f"`{words}` is not twice in the log:\n{log}")
-
-
-@case(shared=True, needs="clients")
-def all_connections_are_there(context):
-    """The kernel made as many connections as the mount asked for."""
-    wanted = 1
-    for option in context.parameters["options"]:
-        if option.startswith("nconnect="):
-            wanted = int(option.partition("=")[2])
-    # Each is made when a request is first given to it.
-    for _ in range(4 * wanted):
-        os.statvfs(context.root)
-    connected = [one for one in context.mounted.transports() if one["connect_count"]]
-    equal(len(connected), wanted, "connections")
-    for one in connected:
-        for name in ("bad_xids", "bad_replies"):
-            equal(one[name], 0, name)
-
-
-@case(shared=True, needs="clients")
-def clients_share_a_file(context):
-    """Each client writes stripes of one file; then each reads all of it."""
-    clients, stripes, length = context.parameters["clients"], 24, 50001
-    path = os.path.join(context.root, "stripes")
-    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_DIRECT, 0o644)
-    parts = [content(f"stripe{number}", length) for number in range(stripes * clients)]
-    for number in range(context.number - 1, len(parts), clients):
-        equal(os.pwrite(file, parts[number], number * length), length, "bytes written")
-    os.fsync(file)
-    os.close(file)
-    context.control.ask("meet")
-    equal_content(context.read(path, os.O_DIRECT), b"".join(parts), "the file of all clients")
-    context.control.ask("meet")
-    if context.number == 1:
-        os.unlink(path)
-
-
-@case(shared=True, needs="clients")
-def clients_work_side_by_side(context):
-    """Writers and readers in each client, many requests in flight from all."""
-    context.control.ask("meet")
-    folder = os.path.join(context.root, f"beside{context.number}")
-    os.mkdir(folder)
-    workers, rounds = 6, 5
-
-    def work(number):
-        data = content(f"client{context.number} worker{number}", 1300003)
-        for turn in range(rounds):
-            path = os.path.join(folder, f"{number}.{turn}")
-            context.write(path, data, os.O_DIRECT if turn % 2 else 0)
-            equal_content(context.read(path, os.O_DIRECT), data, f"worker {number}, turn {turn}")
-            os.unlink(path)
-
-    children = []
-    for number in range(workers):
-        child = os.fork()
-        if child == 0:
-            status = 1
-            try:
-                work(number)
-                status = 0
-            finally:
-                os._exit(status)
-        children.append(child)
-    statuses = [os.waitpid(child, 0)[1] for child in children]
-    check(not any(statuses), f"the workers ended with {statuses}")
-    os.rmdir(folder)
-    context.control.ask("meet")

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 
+import cases_clients
 import cases_data
 import cases_fabric
 import cases_kerberos
@@ -24,7 +25,7 @@ from control import Control
 # The order in which they run: those that change the mount come last.
 MODULES = (
     cases_data, cases_unaligned, cases_locks, cases_version2, cases_names, cases_programs,
-    cases_kerberos, cases_mount, cases_fabric,
+    cases_kerberos, cases_mount, cases_fabric, cases_clients,
 )
 
 
@@ -101,6 +102,8 @@ def main():
     control = Control()
     with open("/payload/parameters.json", encoding="utf-8") as file:
         parameters = json.load(file)
+    # By their names version 4 tells clients from each other.
+    socket.sethostname(parameters["name"])
     if "serve" in parameters:
         control = NextDoor(control)
     if "kerberos" in parameters:

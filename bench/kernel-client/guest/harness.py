@@ -257,17 +257,28 @@ class Context:
     def in_child(self, body):
         """Runs the body in a process of its own, so that it may become
         another user; its failure is this case's failure."""
-        reader, writer = os.pipe()
-        child = os.fork()
-        if child == 0:
-            os.close(reader)
-            os.write(writer, outcome(body).encode()[:4000])
-            os._exit(0)
-        os.close(writer)
-        with os.fdopen(reader, "rb") as report:
-            text = report.read().decode(errors="replace")
-        os.waitpid(child, 0)
-        check(text == "ok", text or "the process died")
+        self.in_children([body])
+
+    def in_children(self, bodies):
+        """The same with several bodies at once."""
+        children = []
+        for body in bodies:
+            reader, writer = os.pipe()
+            child = os.fork()
+            if child == 0:
+                os.close(reader)
+                os.write(writer, outcome(body).encode()[:4000])
+                os._exit(0)
+            os.close(writer)
+            children.append((child, reader))
+        wrong = []
+        for child, reader in children:
+            with os.fdopen(reader, "rb") as report:
+                text = report.read().decode(errors="replace")
+            os.waitpid(child, 0)
+            if text != "ok":
+                wrong.append(text or "the process died")
+        check(not wrong, "\n".join(wrong))
 
 
 def outcome(body):

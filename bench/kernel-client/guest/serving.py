@@ -109,6 +109,8 @@ class Millraced:
             f"listen: '{self._address}:{ports['rdma_port']}' }}]",
             f"rpc: {{ listen: '0.0.0.0:{ports['mount_port']}', rpcbind: off }}",
             f"admin: {{ listen: '127.0.0.1:{ADMIN_PORT}' }}",
+            # Short, as a case waits for the end of one.
+            "nfs4: { lease: 20s }",
             # Keeps the secret of the file handles: a mount outlives the service.
             f"state_directory: '{STORE if self._disk else '/run'}/millraced'",
             "log: info",

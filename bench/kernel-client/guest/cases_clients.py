@@ -1,0 +1,146 @@
+"""Cases about several clients at once, each in a guest of its own. All run the same cases, in step."""
+
+import errno
+import fcntl
+import functools
+import os
+import subprocess
+
+from cases_locks import opened
+from harness import case, content, equal, equal_content, fails
+
+# The interface by which clients reach the server.
+SEGMENT_INTERFACE = "eth1"
+
+
+@case(shared=True, needs="clients")
+def all_connections_are_there(context):
+    """The kernel made as many connections as the mount asked for."""
+    wanted = 1
+    for option in context.parameters["options"]:
+        if option.startswith("nconnect="):
+            wanted = int(option.partition("=")[2])
+    # Each is made when a request is first given to it.
+    for _ in range(4 * wanted):
+        os.statvfs(context.root)
+    connected = [one for one in context.mounted.transports() if one["connect_count"]]
+    equal(len(connected), wanted, "connections")
+    for one in connected:
+        for name in ("bad_xids", "bad_replies"):
+            equal(one[name], 0, name)
+
+
+@case(shared=True, needs="clients")
+def clients_share_a_file(context):
+    """Each client writes stripes of one file; then each reads all of it."""
+    clients, stripes, length = context.parameters["clients"], 24, 50001
+    path = os.path.join(context.root, "stripes")
+    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_DIRECT, 0o644)
+    parts = [content(f"stripe{number}", length) for number in range(stripes * clients)]
+    for number in range(context.number - 1, len(parts), clients):
+        equal(os.pwrite(file, parts[number], number * length), length, "bytes written")
+    os.fsync(file)
+    os.close(file)
+    context.control.ask("meet")
+    equal_content(context.read(path, os.O_DIRECT), b"".join(parts), "the file of all clients")
+    context.control.ask("meet")
+    if context.number == 1:
+        os.unlink(path)
+
+
+@case(shared=True, needs="clients")
+def clients_work_side_by_side(context):
+    """Writers and readers in each client, many requests in flight from all."""
+    context.control.ask("meet")
+    folder = os.path.join(context.root, f"beside{context.number}")
+    os.mkdir(folder)
+    workers, rounds = 6, 5
+
+    def work(number):
+        data = content(f"client{context.number} worker{number}", 1300003)
+        for turn in range(rounds):
+            path = os.path.join(folder, f"{number}.{turn}")
+            context.write(path, data, os.O_DIRECT if turn % 2 else 0)
+            equal_content(context.read(path, os.O_DIRECT), data, f"worker {number}, turn {turn}")
+            os.unlink(path)
+
+    context.in_children([functools.partial(work, number) for number in range(workers)])
+    os.rmdir(folder)
+    context.control.ask("meet")
+
+
+@case(shared=True, needs="clients locks")
+def clients_lock_each_other_out(context):
+    """Bytes that one client has locked are refused to the others, who get them in turn and see what
+    was written under the lock before."""
+    path = os.path.join(context.root, "turns")
+    file = opened(path)
+    context.control.ask("meet")
+    for owner in range(1, context.parameters["clients"] + 1):
+        mine = owner == context.number
+        if mine:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 100, 0)
+        context.control.ask("meet")
+        if not mine:
+            fails((errno.EAGAIN,), f"bytes that client {owner} has locked", fcntl.lockf, file,
+                  fcntl.LOCK_EX | fcntl.LOCK_NB, 10, 50)
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 200 + context.number)
+        context.control.ask("meet")
+        fcntl.lockf(file, fcntl.LOCK_UN)
+        context.control.ask("meet")
+    # Each step is lost where two have the lock.
+    steps = 20
+    for _ in range(steps):
+        fcntl.lockf(file, fcntl.LOCK_EX, 100, 0)
+        number = int(os.pread(file, 8, 0) or b"0") + 1
+        os.pwrite(file, b"%08d" % number, 0)
+        fcntl.lockf(file, fcntl.LOCK_UN, 100, 0)
+    os.close(file)
+    context.control.ask("meet")
+    equal(context.read(path), b"%08d" % (steps * context.parameters["clients"]), "the sum of all")
+    context.control.ask("meet")
+    if context.number == 1:
+        os.unlink(path)
+
+
+@case(shared=True, needs="network cut")
+def a_client_without_network_loses_its_lock(context):
+    """A lock of a client that was cut off goes to another client that waits for it when the lease
+    is over. Back again, the first one learns that its lock is lost, and goes on."""
+    path = os.path.join(context.root, "lost")
+    file = opened(path)
+    first = context.number == 1
+    if first:
+        os.pwrite(file, b"first", 0)
+        os.fsync(file)
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        link("down")
+    context.control.ask("meet")
+    if context.number == 2:
+        fails((errno.EAGAIN,), "a lock within its lease", fcntl.lockf, file,
+              fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.lockf(file, fcntl.LOCK_EX)
+        equal(os.pread(file, 8, 0), b"first", "what the first one wrote")
+        os.pwrite(file, b"other", 0)
+        os.close(file)
+    context.control.ask("meet")
+    if first:
+        link("up")
+        fails((errno.EIO,), "a read under a lock that is lost", read_again, file)
+        os.close(file)
+        file = opened(path)
+        fcntl.lockf(file, fcntl.LOCK_EX)
+        equal(os.pread(file, 8, 0), b"other", "what the other one wrote")
+        os.close(file)
+        os.unlink(path)
+    context.control.ask("meet")
+
+
+def link(state):
+    subprocess.run(["ip", "link", "set", SEGMENT_INTERFACE, state], check=True)
+
+
+def read_again(file):
+    """Reads from the server."""
+    os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
+    return os.pread(file, 8, 0)
