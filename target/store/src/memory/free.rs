@@ -265,6 +265,36 @@ mod tests {
     }
 
     #[test]
+    fn hints_lead_to_the_next_word_that_has_one() {
+        // One word of the summary is full in the first case, and two are not in the second.
+        for words in [WORD_BITS * WORD_BITS, 2 * WORD_BITS * WORD_BITS + 100] {
+            let hints = WordHints::new(words);
+            let starts = [0, 1, 63, 64, 65, 130, 4000, 4095, words - 1];
+            for start in starts {
+                assert_eq!(hints.find(start), None);
+            }
+            let mut known = BTreeSet::new();
+            for word in [4032, 70, words - 1, 3, 4095, 200, 64, 129] {
+                hints.follow(word, || true);
+                known.insert(word);
+                for start in starts {
+                    let next = known.range(start..).next().or(known.first());
+                    assert_eq!(
+                        hints.find(start),
+                        next.copied(),
+                        "of {known:?} from {start}"
+                    );
+                }
+            }
+            for word in known.clone() {
+                hints.follow(word, || false);
+                known.remove(&word);
+                assert_eq!(hints.find(word), known.first().copied(), "{known:?}");
+            }
+        }
+    }
+
+    #[test]
     fn pages_come_from_a_block_that_is_cut_already() {
         let free = FreePages::new(4 * WORD_BITS);
         let first = free.take_page().unwrap();
