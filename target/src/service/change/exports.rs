@@ -213,6 +213,13 @@ mod tests {
 
     use super::*;
 
+    /// The served exports of a configuration.
+    fn served(text: &str) -> ExportVolumes {
+        let config = config::parse(text, "test").unwrap();
+        let registry = Registry::new(HugepagePolicy::Off);
+        next_of(&ExportVolumes::new(), &config, &registry).expect("all can be opened")
+    }
+
     /// Three folders, as exports that are served.
     fn folders(root: &std::path::Path) -> ExportVolumes {
         let export = |name: &str| {
@@ -223,10 +230,18 @@ mod tests {
                 root.display()
             )
         };
-        let text = format!("exports: [{}]", ["a", "b", "c"].map(export).join(", "));
-        let config = config::parse(&text, "test").unwrap();
-        let registry = Registry::new(HugepagePolicy::Off);
-        next_of(&ExportVolumes::new(), &config, &registry).expect("all can be opened")
+        let all = ["a", "b", "c"].map(export).join(", ");
+        served(&format!("exports: [{all}]"))
+    }
+
+    /// Waits until all threads of a reaper have ended, and checks that they ended in order.
+    fn check_ended(reaper: &Reaper) {
+        while Arc::strong_count(&reaper.shared) > 1 {
+            std::thread::yield_now();
+        }
+        assert!(!reaper.shared.state.is_poisoned());
+        let state = reaper.lock();
+        assert_eq!((state.remains.len(), state.closing), (0, 0));
     }
 
     #[test]
@@ -250,7 +265,18 @@ mod tests {
         assert!(!reaper.wait(Instant::now() + 3 * PAUSE), "it is used");
         drop(served);
         assert!(reaper.wait(Instant::now() + Duration::from_secs(60)));
-        let state = reaper.lock();
-        assert_eq!((state.remains.len(), state.closing), (0, 0));
+        check_ended(&reaper);
+    }
+
+    #[test]
+    fn removed_memory_is_freed_once_nobody_uses_it() {
+        let exports = served("exports: [{ path: /a, store: { kind: memory, size: 1MiB } }]");
+        let reaper = Reaper::default();
+        reaper.take(gone(&exports, &ExportVolumes::new()));
+        let state = reaper.shared.changed.wait(reaper.lock()).unwrap();
+        assert_eq!(state.remains.len(), 1, "it is used");
+        drop(state);
+        drop(exports);
+        check_ended(&reaper);
     }
 }
