@@ -301,10 +301,12 @@ impl<'c, B: Bulk> ProgramCall<'c, B> {
         self.input
     }
 
-    /// Bytes of the whole call message, including its data in chunks.
+    /// Bytes of the whole call message with its data in place, whether these come in chunks, which
+    /// leave out the pad, or not.
     #[must_use]
     pub fn length(&self) -> usize {
-        let apart = self.taken.iter().map(|taken| taken.length as usize);
+        let padded = |taken: &BulkArgument| (taken.length as usize).next_multiple_of(4);
+        let apart = self.taken.iter().map(padded);
         self.message.len() + apart.sum::<usize>()
     }
 

@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use millrace::call::BulkArgument;
 use millrace::nfs4::{ClientState, ServerIdentity};
 use millrace::state::{HomeLink, HomeOutbox, StateConfig, StateHome};
 use millrace_reactor::Clock;
@@ -18,7 +19,7 @@ use millrace_wire::nfs4::{
 use millrace_wire::xdr::{Array, BoundedBytes, Bulk};
 
 use crate::support::nfs4::{Bench4, make_directory, put};
-use crate::support::rules;
+use crate::support::{Chunks, rules};
 
 type SessionBench = Bench4<ClientState>;
 
@@ -308,6 +309,38 @@ fn v4_sess_45_a_retry_may_have_other_hints() {
         assert_eq!(first.status(), OperationStatus::Ok);
         assert_eq!(retry.bytes, first.bytes, "the cached reply");
     }
+}
+
+#[test]
+fn v4_sess_50_a_write_may_be_repeated_in_another_form() {
+    let (bench, _) = mounted();
+    let file = bench.file(b"file", 0o666);
+    bench.cache_this.set(true);
+    bench.next_sequence();
+    // Not of whole words: a chunk has no pad.
+    let data = b"data of a WRITE";
+    let write = |data| {
+        Operation::Write(WriteOperation {
+            state: StateId::ANONYMOUS,
+            offset: 0,
+            stable: Stability::FileSync,
+            data,
+        })
+    };
+    let call = |data| bench.compound_message(&[bench.this_sequence(), put(&file), write(data)]);
+    let first = bench.results(&call(Bulk::inline(data)));
+    assert_eq!(first.status(), OperationStatus::Ok);
+    let message = call(Bulk::apart(data.len() as u32));
+    let bulk = [BulkArgument {
+        position: message.len() as u32,
+        length: data.len() as u32,
+    }];
+    let mut chunks = Chunks {
+        chunks: vec![data],
+        ..Chunks::default()
+    };
+    let retry = bench.results_with(&message, &bulk, &mut chunks);
+    assert_eq!((retry.bytes, chunks.pulls), (first.bytes, 0));
 }
 
 #[test]
