@@ -445,6 +445,26 @@ mod tests {
     use super::*;
 
     #[test]
+    fn only_removed_exports_in_memory_lose_their_files() {
+        let config = |exports: &str| {
+            let text = format!("exports: [{exports}]");
+            config::parse(&text, "test").expect("a valid configuration")
+        };
+        let memory = |path| format!("{{ path: {path}, store: {{ kind: memory, size: 1MiB }} }}");
+        let folder = "{ path: /folder, store: { kind: posix, root: /srv } }";
+        let running = config(&[&memory("/gone"), folder, &memory("/stays")].join(", "));
+        let next = config(&memory("/stays"));
+        let [note] = &lost(&running, &next).collect::<Vec<_>>()[..] else {
+            panic!("a note for one export");
+        };
+        assert!(
+            note.starts_with("exports: the files of /gone are in memory"),
+            "{note}"
+        );
+        assert_eq!(lost(&next, &running).count(), 0, "nothing is removed");
+    }
+
+    #[test]
     fn want_of_rights_is_told_from_other_failures_of_the_file() {
         let file = Path::new("/etc/millrace/millraced.yaml");
         for (kind, denied) in [
