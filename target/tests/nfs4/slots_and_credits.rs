@@ -4,9 +4,9 @@ use std::collections::VecDeque;
 
 use millrace::rdma::Settings;
 use millrace_wire::nfs4::{
-    ChannelAttributes, CreateSessionOperation, OperationStatus, SequenceOperation, SessionId,
+    ChannelAttributes, CreateSessionOperation, Operation, OperationResults, OperationStatus,
+    SequenceOperation, SessionId,
 };
-use millrace_wire::nfs4::{Operation, OperationResults};
 use millrace_wire::rpcrdma::CallChunks;
 use millrace_wire::xdr::Array;
 
