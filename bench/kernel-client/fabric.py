@@ -20,17 +20,20 @@ MEMORY = 2048
 FILE_SYSTEM = "ext4"
 
 
-def serving(kinds, device, *, address, provider="verbs", listen="any", store_keys=None):
+def serving(kinds, device, *, address, provider="verbs", listen="any", store_keys=None,
+            rdma_port=None):
     """What a guest is told that runs these servers on such a device at the address.
 
-    millraced listens on that one, bound to its device, or on any; Linux's server
-    knows only the latter. With `store_keys` (a list) the exports are folders of a scratch disk."""
+    millraced listens on that one, bound to its device, or on any, at this port if one is given;
+    Linux's server knows only the latter. With `store_keys` (a list) the exports are folders of a
+    scratch disk."""
     interface = "eth0" if address == OWN_ADDRESS else SEGMENT_INTERFACE
     stored = {} if store_keys is None else {"disk": FILE_SYSTEM, "store_keys": store_keys}
     return stored | {
         "servers": list(kinds),
         "provider": provider,
         "address": address if listen == "own" else "0.0.0.0",
+        "rdma_port": rdma_port or PORTS["millraced"]["rdma_port"],
         "devices": [[f"{device}0", device, interface]],
     }
 
@@ -57,15 +60,16 @@ class Across:
     can_be_killed = False
 
     def __init__(self, images, folder, kinds, device, *, program=None, provider="verbs",
-                 listen="any", capture=None, store_keys=None):
+                 listen="any", capture=None, store_keys=None, rdma_port=None):
         self.segment = machine.free_segment()
         self.host = machine.segment_address(1)
         self.ports = {kind: PORTS[kind] for kind in kinds}
         vars(self).update(PORTS[kinds[0]])
+        self.rdma_port = rdma_port or self.rdma_port
         self.guest = machine.Guest(
             images, folder, "server",
             serving(kinds, device, address=self.host, provider=provider, listen=listen,
-                    store_keys=store_keys),
+                    store_keys=store_keys, rdma_port=rdma_port),
             memory=MEMORY, scratch=scratch(folder, store_keys), devices=(f"{device}:{SEGMENT_INTERFACE}",),
             files=files(kinds, program), segment=self.segment, number=1, capture=capture,
         )

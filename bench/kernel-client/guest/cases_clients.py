@@ -136,6 +136,50 @@ def a_client_without_network_loses_its_lock(context):
     context.control.ask("meet")
 
 
+@case(shared=True, needs="client restart")
+def a_client_that_starts_again_gives_up_its_lock(context):
+    """The machine of a client ends without a word and starts again: what it had locked is free for
+    the client that waits for it, and what it had written is there."""
+    path = os.path.join(context.root, "restarted")
+    first, restarts = context.number == 1, context.number == 2
+    meet = functools.partial(context.control.ask, "meet")
+    if not context.parameters["restarted"]:
+        if restarts:
+            file = opened(path)
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.pwrite(file, b"first", 0)
+            os.fsync(file)
+        meet()
+        if first:
+            file = opened(path)
+            fails((errno.EAGAIN,), "a lock of a client that is there", fcntl.lockf, file,
+                  fcntl.LOCK_EX | fcntl.LOCK_NB)
+        meet()
+        if restarts:
+            context.control.ask("start again", case="a_client_that_starts_again_gives_up_its_lock")
+    if restarts:
+        # It has mounted again, and is known once.
+        known = context.control.ask("clients")["clients"]
+        equal(known, context.parameters["clients"], "clients that the server knows")
+    meet()
+    if first:
+        fcntl.lockf(file, fcntl.LOCK_EX)
+        equal(os.pread(file, 8, 0), b"first", "what the other one wrote before")
+        os.pwrite(file, b"other", 0)
+    meet()
+    if restarts:
+        with open(path, "rb+") as again:
+            fails((errno.EAGAIN,), "a lock of the other client", fcntl.lockf, again,
+                  fcntl.LOCK_EX | fcntl.LOCK_NB)
+    meet()
+    if first:
+        os.close(file)
+    meet()
+    if restarts:
+        equal_content(context.read(path), b"other", "what was written under the lock")
+        os.unlink(path)
+
+
 def link(state):
     subprocess.run(["ip", "link", "set", SEGMENT_INTERFACE, state], check=True)
 

@@ -94,6 +94,7 @@ class Millraced:
     def __init__(self, parameters):
         self._provider = parameters["provider"]
         self._address = parameters["address"]
+        self._rdma_port = parameters["rdma_port"]
         self._disk = parameters.get("disk")
         self._keys = parameters.get("store_keys", [])
         self._process = None
@@ -106,7 +107,7 @@ class Millraced:
             "reactors: { cores: auto, poll: adaptive }",
             "mempool: { hugepages: off, size: 256MiB }",
             f"fabric: [{{ provider: {self._provider}, "
-            f"listen: '{self._address}:{ports['rdma_port']}' }}]",
+            f"listen: '{self._address}:{self._rdma_port}' }}]",
             f"rpc: {{ listen: '0.0.0.0:{ports['mount_port']}', rpcbind: off }}",
             f"admin: {{ listen: '127.0.0.1:{ADMIN_PORT}' }}",
             # Short, as a case waits for the end of one.
@@ -222,6 +223,12 @@ class Servers:
             if problem := server.problem():
                 raise ServerError(problem)
         return {"logs": {name: one.tail(4000) for name, one in self._servers.items()}}
+
+    def _clients(self):
+        """How many clients of version 4 our service knows."""
+        name = "millrace_nfs4_clients "
+        lines = Millraced.metrics().splitlines()
+        return {"clients": int(next(line for line in lines if line.startswith(name)).split()[1])}
 
     def _unplug(self):
         """Takes the devices away, as pulling an adapter would."""

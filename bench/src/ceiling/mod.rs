@@ -13,7 +13,7 @@ use clap::Args;
 use rustix::thread::{sched_getaffinity, sched_setaffinity};
 
 use crate::client::Client;
-use crate::load::{Engine, Measurement, ServerCpu, TcpLoad, pin};
+use crate::load::{Engine, Measurement, NfsVersion, ServerCpu, TcpLoad, pin};
 use crate::spawn::{SpawnOptions, Spawned, set_paused};
 use crate::units;
 
@@ -71,6 +71,11 @@ pub struct Ceiling {
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     client_core: usize,
 
+    /// The version of NFS over RDMA. The loads over TCP use version 3 only, and are left out with
+    /// another one.
+    #[arg(long, value_enum, value_name = "VERSION", default_value = "3")]
+    nfs: NfsVersion,
+
     /// Rounds.
     #[arg(long, value_name = "NUMBER", default_value_t = 5)]
     rounds: usize,
@@ -121,6 +126,9 @@ impl Ceiling {
         }
         let everywhere = sched_getaffinity(None)?;
         let mut contests = Contest::all(self.time, self.bulk_depth);
+        if self.nfs != NfsVersion::Three {
+            contests.retain(|contest| contest.transport != NfsTransport::Tcp);
+        }
         if let Some(only) = &self.only {
             contests.retain(|contest| contest.name().contains(only));
             if contests.is_empty() {
@@ -189,7 +197,8 @@ impl Ceiling {
                 server_pid: Some(spawned.pid()),
             };
         }
-        let mut engine = Engine::new(&client, 1, self.bulk_depth.max(32), FILE)?;
+        let depth = self.bulk_depth.max(32);
+        let mut engine = Engine::speaking(&client, self.nfs, 1, depth, FILE)?;
         let mut tcp = match transport {
             NfsTransport::Tcp => {
                 let file = engine.file().context("there is no file")?;

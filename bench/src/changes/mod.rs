@@ -11,7 +11,7 @@ use clap::Args;
 use millrace_admin::client::{Answer, Client as Admin, ClientToken, Method, Order};
 
 use crate::client::{Client, ClientOptions};
-use crate::load::{Engine, Measurement, Operation, ServerCpu, Workload, pin};
+use crate::load::{Engine, Measurement, NfsVersion, Operation, ServerCpu, Workload, pin};
 use crate::spawn::Spawned;
 use crate::table::Table;
 use crate::units;
@@ -39,6 +39,8 @@ Examples:
     millrace-bench changes --spawn build/release/millraced
   A short run, with large blocks:
     millrace-bench changes --spawn build/release/millraced --changes 500 --size 256KiB --depth 8
+  With clients of NFS version 4.2:
+    millrace-bench changes --spawn build/release/millraced --nfs 4.2
 ")]
 pub struct Changes {
     #[command(flatten)]
@@ -51,6 +53,10 @@ pub struct Changes {
     /// Changes to make.
     #[arg(long, value_name = "NUMBER", default_value_t = 10_000)]
     changes: usize,
+
+    /// The version of NFS of the READs and WRITEs.
+    #[arg(long, value_enum, value_name = "VERSION", default_value = "3")]
+    nfs: NfsVersion,
 
     /// Bytes of one READ or WRITE.
     #[arg(long, value_name = "BYTES", default_value = "4KiB", value_parser = units::size)]
@@ -172,7 +178,7 @@ impl Changes {
             ),
             options: self.options.clone(),
         });
-        let mut engine = Engine::new(&client, self.connections, self.depth, FILE)?;
+        let mut engine = Engine::speaking(&client, self.nfs, self.connections, self.depth, FILE)?;
         let mut workload = Workload::new(Operation::Mixed, self.size, self.depth, ROUND);
         (workload.random, workload.verify) = (true, true);
         let mut loads = [Load::default(); 2];
