@@ -20,6 +20,7 @@ mod attributes;
 mod bounded_lengths;
 mod callbacks;
 mod changes;
+mod chunk_forms;
 mod compound;
 mod connections;
 mod data;
