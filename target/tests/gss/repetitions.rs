@@ -1,9 +1,19 @@
 //! Repetitions of calls that must not be executed twice.
 
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Wake, Waker};
+use std::time::{Duration, Instant};
+
 use millrace::access::Security;
+use millrace::exports::ExportId;
+use millrace::flow::rate::Rates;
+use millrace::flow::{ClientTable, Flow};
 use millrace::replay::{ReplayCache, ReplayLimits};
 use millrace_gss::{Enctype, Identity};
-use millrace_mempool::{HugepagePolicy, Registry};
+use millrace_mempool::{Class, HugepagePolicy, Registry};
+use millrace_reactor::Clock;
 use millrace_wire::nfs3::{
     CreateResults, MkdirArguments, NameInDirectory, Procedure, SetAttributes, Status,
 };
@@ -102,4 +112,54 @@ fn gss_rep_02_what_is_remembered_is_the_plain_reply() {
     let made = send(&world, &world.client, 1, GssService::Privacy);
     // A header with an empty verifier, and the results: no checksum, no ciphertext.
     assert_eq!(cache.usage(), (1, 24 + made.len()));
+}
+
+/// Who polls its calls itself.
+struct Polled;
+
+impl Wake for Polled {
+    fn wake(self: Arc<Self>) {}
+}
+
+#[test]
+fn gss_rep_06_a_repetition_that_waits_has_its_own_number_and_service() {
+    let mut world = World::new(ALL);
+    let clock = Clock::new(Instant::now());
+    let clients = ClientTable::new(1);
+    let flow = Flow::new(&clients, 0, &world.pool, Class::Control, &clock);
+    let rates = Rates {
+        iops: Some(1),
+        bandwidth: None,
+    };
+    clients.set_limits(&[], [(ExportId::of("/export"), rates)], clock.now());
+    let _ = world.service.clone().with_flow(&flow);
+    world.bench.flow = flow;
+    let peer = world.connection().peer();
+    world.call_from(peer);
+
+    // The limit is used up, so that the next call waits while it is in execution.
+    let client = &world.client;
+    send(&world, client, 1, GssService::None);
+    let services = [GssService::Privacy, GssService::Integrity];
+    let folder = mkdir(&world);
+    let messages = services.map(|service| client.call(2, nfs(Procedure::Mkdir), service, &folder));
+    let last = client.sequence.get();
+    let (mut first, mut second) = (
+        pin!(world.exchange(&messages[0])),
+        pin!(world.exchange(&messages[1])),
+    );
+    let waker = Waker::from(Arc::new(Polled));
+    let context = &mut Context::from_waker(&waker);
+    for _ in 0..100 {
+        assert!(first.as_mut().poll(context).is_pending());
+        assert!(second.as_mut().poll(context).is_pending());
+    }
+    clock.turn(clock.now() + Duration::from_secs(2));
+    let replies = support::ready(async { [first.await, second.await] });
+    let results = [0, 1].map(|at| {
+        let number = last - 1 + at as u32;
+        client.results(services[at], number, &replies[at]).unwrap()
+    });
+    assert_eq!(results[0], results[1]);
+    assert_eq!(world.service.counters().replayed.get(), 1);
 }

@@ -1,7 +1,7 @@
 //! The same calls over RDMA and TCP: one context on both, forms on the wire.
 
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{Ipv4Addr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
@@ -306,6 +306,49 @@ fn gss_rdma_02_an_item_of_a_protected_call_is_put_back_and_judged_by_its_checksu
     let results = client.results(GssService::Integrity, sequence, &reply.message);
     let written = from_bytes::<WriteResults>(&results.unwrap()).unwrap();
     assert_eq!(written.unwrap().count, 1000);
+    world.check_clean();
+}
+
+#[test]
+fn gss_rdma_08_calls_of_nobody_are_fetched_into_memory_of_their_client() {
+    let mut rdma = Rdma::new();
+    let file = rdma.create();
+    let data = pattern(983_040);
+    // A context that is unknown here: nobody is known from the call.
+    let client = Initiator::new(&initiator::contexts(), user(0), Enctype::Aes256Sha1);
+    let call = client.call(
+        2,
+        nfs(Procedure::Write),
+        GssService::Privacy,
+        &write(file, &data),
+    );
+    let world = &mut rdma.world;
+    let source = world.source(0, &call);
+    let entries = reads(0, &[source.whole()]);
+    let chunks = CallChunks {
+        reads: &entries,
+        ..CallChunks::default()
+    };
+    // It serves no RDMA Reads for now.
+    world.clients[0].silent = true;
+    let record = world.shared.flow.client(Ipv4Addr::LOCALHOST.into());
+    let memory = record.memory();
+    for xid in 2..14 {
+        world.post(0, &long(xid, &chunks));
+        world.settle();
+        for class in [Class::Medium, Class::Large] {
+            let taken = world.shared.pool.gauges().class(class).in_use();
+            assert_eq!(u64::from(memory.held(class)), taken, "all is charged");
+        }
+    }
+    assert_eq!(memory.held(Class::Medium), 12, "one for each call");
+    world.clients[0].silent = false;
+    world.settle();
+    assert_eq!(world.received(0).len(), 12);
+    assert_eq!(
+        [Class::Medium, Class::Large].map(|class| memory.held(class)),
+        [0, 0]
+    );
     world.check_clean();
 }
 

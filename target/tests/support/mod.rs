@@ -380,10 +380,15 @@ impl<S: Store> Bench<S> {
 
     /// Sends a message whose call waits for another thread. Returns the reply.
     pub fn send_until_done(&self, message: &[u8]) -> Vec<u8> {
+        block_on(self.exchange(message))
+    }
+
+    /// Sends a message whose call may wait. Returns the reply.
+    pub async fn exchange(&self, message: &[u8]) -> Vec<u8> {
         let (mut reply, mut chunks) = (self.reply(), Chunks::default());
         let connection = self.connection();
         let call = self.call(&connection, message, &[], Padding::default());
-        let answer = block_on(self.service.serve(call, &mut chunks, &mut reply));
+        let answer = self.service.serve(call, &mut chunks, &mut reply).await;
         self.replied(answer, reply).gathered()
     }
 
