@@ -14,9 +14,11 @@ use crate::state::{
     SessionConditions, StateCaller, StateError, Stateid,
 };
 
-/// Bytes behind SEQUENCE that distinguish a retry from another request. They are no data of WRITE,
-/// which a retry may have in a chunk.
-const COMPARED: usize = 48;
+/// The longest file handle (RFC 8881 section 3.2).
+const HANDLE_MAX: usize = 128;
+
+/// Bytes of a WRITE before its data: number, stateid, offset, stability and length.
+const BEFORE_DATA: usize = 4 + 16 + 8 + 4 + 4;
 
 /// The caller's identity, to distinguish clients: the name of a principal, which is longer than a
 /// number, else the user's number.
@@ -91,11 +93,28 @@ pub(super) fn fingerprint(
     identity: &CallIdentity<'_>,
     shape: &CompoundShape<'_>,
 ) -> RequestFingerprint {
-    let compared = shape.arguments.len().min(COMPARED);
+    let compared = shape.arguments.len().min(compared(shape.arguments));
     let checksum = crc32c::crc32c(&shape.arguments[..compared]);
     RequestFingerprint {
         caller: caller_word(identity),
-        checksum: u64::from(checksum) << 32 ^ shape.request_bytes as u64,
+        checksum: u64::from(checksum) << 32 ^ shape.argument_bytes as u64,
+    }
+}
+
+/// Bytes behind SEQUENCE that distinguish a retry from another request. They end before the data of
+/// a WRITE, which a retry may have in a chunk.
+fn compared(arguments: &[u8]) -> usize {
+    let word = |at| {
+        let bytes: Option<&[u8; 4]> = arguments.get(at..at + 4)?.first_chunk();
+        bytes.map(|bytes| u32::from_be_bytes(*bytes))
+    };
+    match (word(0), word(4)) {
+        (Some(number), Some(handle))
+            if number == OperationNumber::Putfh.number() && handle as usize <= HANDLE_MAX =>
+        {
+            4 + 4 + handle.next_multiple_of(4) as usize + BEFORE_DATA
+        }
+        _ => BEFORE_DATA,
     }
 }
 
@@ -249,6 +268,7 @@ mod tests {
         let shape = CompoundShape {
             operations: 1,
             request_bytes: 8,
+            argument_bytes: 4,
             arguments: b"same",
         };
         let all = [

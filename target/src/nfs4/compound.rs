@@ -382,10 +382,12 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
         call: &ProgramCall<'_, B>,
         header: &CompoundHeader<'_>,
     ) -> SequenceOutcome<H::Compound> {
-        let all = call.input().rest();
+        let input = call.input();
+        let all = input.rest();
         let shape = CompoundShape {
             operations: header.operations,
             request_bytes: call.length(),
+            argument_bytes: call.length() - input.position(),
             arguments: all.get(behind_sequence(header)..).unwrap_or_default(),
         };
         self.seam.sequence(&self.origin, arguments, &shape)

@@ -65,6 +65,9 @@ pub struct CompoundShape<'c> {
     pub operations: u32,
     /// Bytes of the call from the RPC header on, with data in chunks.
     pub request_bytes: usize,
+    /// Bytes of its arguments, with data in chunks. A retry may come with another service of
+    /// RPCSEC_GSS, and so with another RPC header.
+    pub argument_bytes: usize,
     /// Its operations behind SEQUENCE, without data in chunks: for the comparison with a request
     /// that had the same sequence number. The hints of SEQUENCE change in true retries, as Linux
     /// encodes them anew.

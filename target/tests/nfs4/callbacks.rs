@@ -145,7 +145,7 @@ fn v4_sess_29_create_session_binds_its_connection_to_the_backchannel_if_asked() 
 }
 
 #[test]
-fn v4_sess_36_auth_sys_is_preferred_to_auth_none_and_gss_alone_is_no_backchannel() {
+fn v4_sess_36_gss_sec_08_auth_sys_is_preferred_to_auth_none_and_gss_alone_is_no_backchannel() {
     let gss = CallbackSecurity::Gss(GssHandles {
         service: GssService::Privacy,
         server: b"one",

@@ -300,7 +300,7 @@ fn v4_sess_76_any_user_binds_creates_and_destroys_sessions_without_protection() 
 }
 
 #[test]
-fn v4_sess_77_to_79_protection_that_cannot_be_is_refused_and_changes_nothing() {
+fn v4_sess_77_to_79_gss_sec_08_protection_that_cannot_be_is_refused_and_changes_nothing() {
     let world = CallbackWorld::new();
     let client = world.client(b"client");
     let operations = ProtectedOperations {

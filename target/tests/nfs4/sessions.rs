@@ -312,6 +312,26 @@ fn v4_sess_45_a_retry_may_have_other_hints() {
 }
 
 #[test]
+fn v4_sess_50_a_read_of_another_range_is_no_retry() {
+    let (bench, _) = mounted();
+    let file = bench.file(b"file", 0o666);
+    bench.next_sequence();
+    let call = |offset, count| {
+        let read = Operation::Read(ReadOperation {
+            state: StateId::ANONYMOUS,
+            offset,
+            count,
+        });
+        bench.compound(&[bench.this_sequence(), put(&file), read])
+    };
+    assert_eq!(call(0, 10).status(), OperationStatus::Ok);
+    for (offset, count) in [(1, 10), (0, 11)] {
+        let other = call(offset, count).status();
+        assert_eq!(other, OperationStatus::SequenceFalseRetry);
+    }
+}
+
+#[test]
 fn v4_sess_50_a_write_may_be_repeated_in_another_form() {
     let (bench, _) = mounted();
     let file = bench.file(b"file", 0o666);

@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 
+use millrace::call::Answer;
 use millrace::rpc::{GssAuthenticator, GssLimits};
 use millrace_gss::Enctype;
 use millrace_wire::nfs4::{
@@ -303,5 +304,36 @@ fn gss_sec_07_v4_sess_77_the_backchannel_is_protected_where_that_is_asked_for() 
         ];
         assert_eq!(found, expected);
         assert_eq!(world.run(&world.machine, Privacy, &change()).status(), OK);
+    }
+}
+
+#[test]
+fn gss_seq_08_replies_of_slots_are_not_dropped() {
+    let world = ProtectedWorld::new();
+    let client = world.client(Bitmap::EMPTY);
+    let sequence = Operation::Sequence(SequenceOperation {
+        session: client.session,
+        sequence: 1,
+        slot: 0,
+        highest_slot: 0,
+        cache_this: true,
+    });
+    let first = world.run(&world.machine, Integrity, &[sequence]);
+    assert_eq!(first.status(), OK);
+    for service in [Integrity, Privacy, GssService::None] {
+        // With a number that was used already, the call does not get that far.
+        let compound = Compound {
+            minor_version: 2,
+            operations: &[sequence],
+            ..Compound::default()
+        };
+        let called = (100_003, 4, COMPOUND);
+        let message = world.machine.call(7, called, service, &encoded(&compound));
+        for answer in [Answer::Send, Answer::Silent, Answer::Silent] {
+            let sent = (world.world.bench).send(&message, &[], &mut Chunks::default());
+            assert_eq!(sent.0, answer);
+        }
+        let again = world.run(&world.machine, service, &[sequence]);
+        assert_eq!(again.bytes, first.bytes);
     }
 }
