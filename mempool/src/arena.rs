@@ -200,8 +200,8 @@ impl RegisterError {
 pub enum ArenaError {
     /// The policy is [`crate::HugepagePolicy::Required`], and too few hugepages are free.
     #[error(
-        "not enough hugepages of {} KiB: {wanted} wanted, {free} free ({source}); \
-         run `{command}`, or set mempool.hugepages to auto", page_size >> 10
+        "not enough hugepages of {} KiB: {wanted} wanted, {free} free; `{command}` reserves enough, and \
+         with `mempool.hugepages: auto` small pages are used instead", page_size >> 10
     )]
     Hugepages {
         /// Page size in bytes.
