@@ -17,6 +17,7 @@ use super::pattern::{Pattern, PatternChecker, PatternReader};
 use super::report::{BusySeconds, Measurement};
 use super::workload::{NfsVersion, Operation, Until, Workload};
 use crate::client::{Client, pool, spoken};
+use crate::interrupt;
 use crate::requester::session::{CopyOptions, Transfer};
 use crate::requester::{Connection, Data, Repetition, RequesterState, Session};
 
@@ -429,7 +430,7 @@ impl Engine {
                 }
             }
         }
-        let (mut turns, mut idle, mut stopping) = (0_u32, 0_u32, false);
+        let (mut turns, mut idle) = (0_u32, 0_u32);
         let mut checked = start;
         let groups = self.lanes.len().div_ceil(CHECKED_TOGETHER).max(1);
         let check_interval = CHECK_INTERVAL / u32::try_from(groups).unwrap_or(u32::MAX);
@@ -441,9 +442,8 @@ impl Engine {
             }
             now = turned;
             work = self.receive(now);
-            if let Until::Time(time) = workload.until {
-                stopping = now - start >= time;
-            }
+            let stopping = interrupt::is_asked_to_end()
+                || matches!(workload.until, Until::Time(time) if now - start >= time);
             let mut finished = std::mem::take(&mut self.finished);
             for Finished {
                 lane,

@@ -27,6 +27,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use millrace_wire::nfs3;
 
 use crate::client::Client;
+use crate::interrupt;
 use crate::lookup::resolve;
 use crate::units;
 
@@ -41,6 +42,8 @@ pub enum Preset {
 }
 
 /// Make load on a server and print operations, bytes, latencies and processor time.
+///
+/// Ctrl-C ends it early: it prints what was measured until then, removes its files, and fails.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\
 Examples:
@@ -196,8 +199,12 @@ impl Run {
             self.file_size,
         )?;
         let version = engine.version();
+        interrupt::ends_in_order();
         let mut measurements = Vec::new();
-        for workload in &workloads {
+        for workload in workloads
+            .iter()
+            .take_while(|_| !interrupt::is_asked_to_end())
+        {
             let bar = progress(workload, self.json);
             let measured = engine.run(workload, &self.server, &mut |done| bar.set_position(done));
             bar.finish_and_clear();
@@ -214,6 +221,7 @@ impl Run {
             println!("RPC-over-RDMA version {version}");
             println!("{}", table(&measurements));
         }
+        check_not_interrupted()?;
         Ok(measurements.iter().all(|measured| measured.mismatches == 0))
     }
 }
@@ -229,7 +237,10 @@ impl Run {
         };
         let file = TcpFile::make(&self.client, address, self.file_size)?;
         let mut load = file.load()?;
-        let measured = workloads.iter().map(|one| load.run(one, &self.server));
+        interrupt::ends_in_order();
+        let goes_on = |_: &&Workload| !interrupt::is_asked_to_end();
+        let workloads = workloads.iter().take_while(goes_on);
+        let measured = workloads.map(|one| load.run(one, &self.server));
         let measured = measured.collect::<Result<Vec<_>>>();
         // If the load failed, that is what to tell.
         let removed = file.remove();
@@ -239,8 +250,17 @@ impl Run {
             true => println!("{}", serde_json::json!({ "measurements": measurements })),
             false => println!("{}", table(&measurements)),
         }
-        Ok(())
+        check_not_interrupted()
     }
+}
+
+/// Fails if the load ended before its time: what was measured until then is printed, and its files
+/// are removed.
+fn check_not_interrupted() -> Result<()> {
+    if interrupt::is_asked_to_end() {
+        bail!("interrupted");
+    }
+    Ok(())
 }
 
 fn progress(workload: &Workload, quiet: bool) -> ProgressBar {

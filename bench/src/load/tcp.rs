@@ -16,6 +16,7 @@ use millrace_wire::xdr::{Bulk, Encode, Encoder};
 use super::cpu::{ServerCpu, Stopwatch};
 use super::report::{BusySeconds, Measurement};
 use super::workload::{Operation, Until, Workload};
+use crate::interrupt;
 use crate::requester::Identity;
 
 /// Bytes of a record mark.
@@ -262,7 +263,7 @@ impl TcpLoad {
                 ended.push(xid);
                 Ok(())
             })?;
-            let stopping = now - start >= time;
+            let stopping = now - start >= time || interrupt::is_asked_to_end();
             for xid in ended.drain(..) {
                 let slot = xid as usize % depth;
                 let Some(call) = calls.get_mut(slot).filter(|call| call.xid == xid) else {

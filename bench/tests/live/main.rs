@@ -4,6 +4,7 @@ mod dead_peers;
 mod drain;
 mod exports;
 mod folders;
+mod interrupted_load;
 mod listeners;
 mod load;
 mod pauses;
