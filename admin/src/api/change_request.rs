@@ -9,24 +9,54 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use tokio::{task, time};
+use utoipa::{IntoParams, IntoResponses};
 
 use super::auth::Authorized;
 use super::context::AdminState;
 use super::problem::{in_use, problem, problem_with, typed_problem};
 use crate::change::{ChangeError, ChangeReport, ChangeRequest, Edit, Tag};
+use crate::config::TagsText;
 use crate::status::ProblemType;
 
 /// The options of a change, from the query of a request.
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields, default)]
 pub struct ChangeOptions {
     /// Only check and compare.
     pub dry_run: bool,
-    /// Write the file, too.
+    /// Write the configuration file, too.
     pub persist: bool,
     /// Take away what is in use, too.
     pub force: bool,
 }
+
+/// The header of a request that changes an expected configuration, for the description of the API.
+#[derive(IntoParams)]
+#[into_params(names("If-Match"), parameter_in = Header)]
+pub struct IfMatch(
+    /// Tags, one of which must be the current one, or `*`.
+    #[param(inline)]
+    TagsText,
+);
+
+/// The same where the header may be missing.
+#[derive(IntoParams)]
+#[into_params(names("If-Match"), parameter_in = Header)]
+pub struct IfMatchOptional(
+    /// Tags, one of which must be the current one, or `*`.
+    #[param(inline)]
+    #[expect(dead_code, reason = "it describes")]
+    Option<TagsText>,
+);
+
+/// The answer to a change, for the description of the API.
+#[derive(IntoResponses)]
+#[response(
+    status = 200, description = "The outcome, or what it would be.",
+    headers(("ETag" = String, description = "The tag of the configuration now.")),
+)]
+pub struct ChangeAnswer(#[expect(dead_code, reason = "it describes")] ChangeReport);
 
 impl ChangeOptions {
     /// The order for a change with these options.

@@ -8,12 +8,13 @@ use axum::response::Response;
 
 use super::ask::ask_config;
 use super::body::{Body, invalid};
+use super::change_request::{ChangeAnswer, ChangeOptions, IfMatchOptional};
 use super::context::AdminState;
 use super::editing::Editing;
 use super::named::Named;
 use super::problem::problem;
-use crate::change::{ChangeReport, ConfigStore};
-use crate::config::{AddressText, Bandwidth, ClientLimits, Config, Network, TagsText};
+use crate::change::ConfigStore;
+use crate::config::{AddressText, Bandwidth, ClientLimits, Config, Network};
 use crate::status::{FieldProblem, RateLimits};
 
 /// Sets the limits of a client.
@@ -25,20 +26,12 @@ use crate::status::{FieldProblem, RateLimits};
     put, path = "/api/v1/clients/{address}/limits", tag = "clients", operation_id = "put_limits",
     params(
         ("address" = inline(AddressText), Path, description = "The client's address."),
-        ("dry_run" = Option<bool>, Query, description = "Only check and compare."),
-        ("persist" = Option<bool>, Query, description = "Write the configuration file, too."),
-        ("force" = Option<bool>, Query, description = "Take away what is in use, too."),
-        (
-            "If-Match" = inline(Option<TagsText>), Header,
-            description = "Tags, one of which must be the current one, or `*`.",
-        ),
+        ChangeOptions,
+        IfMatchOptional,
     ),
     request_body(content = RateLimits, example = json!({"iops": 50000})),
     responses(
-        (
-            status = 200, description = "The outcome, or what it would be.", body = ChangeReport,
-            headers(("ETag" = String, description = "The tag of the configuration now.")),
-        ),
+        ChangeAnswer,
         (status = 400),
         (status = 404),
         (status = 409),
@@ -69,19 +62,11 @@ pub async fn put(
     operation_id = "delete_limits",
     params(
         ("address" = inline(AddressText), Path, description = "The client's address."),
-        ("dry_run" = Option<bool>, Query, description = "Only check and compare."),
-        ("persist" = Option<bool>, Query, description = "Write the configuration file, too."),
-        ("force" = Option<bool>, Query, description = "Take away what is in use, too."),
-        (
-            "If-Match" = inline(Option<TagsText>), Header,
-            description = "Tags, one of which must be the current one, or `*`.",
-        ),
+        ChangeOptions,
+        IfMatchOptional,
     ),
     responses(
-        (
-            status = 200, description = "The outcome, or what it would be.", body = ChangeReport,
-            headers(("ETag" = String, description = "The tag of the configuration now.")),
-        ),
+        ChangeAnswer,
         (status = 400),
         (status = 404),
         (status = 409),

@@ -17,6 +17,7 @@ use utoipa::openapi::{
 };
 use utoipa::{PartialSchema, ToSchema};
 
+use crate::change::ChangeReport;
 use crate::status::{
     FieldProblem, Occurrence, Problem, ReactorOutcome, ResourceUse, ServiceEvent, Version,
 };
@@ -150,6 +151,7 @@ pub fn frame() -> OpenApi {
         (Problem::name(), Problem::schema()),
         (FieldProblem::name(), FieldProblem::schema()),
         (ReactorOutcome::name(), ReactorOutcome::schema()),
+        (ChangeReport::name(), ChangeReport::schema()),
         (ResourceUse::name(), ResourceUse::schema()),
         (ServiceEvent::name(), ServiceEvent::schema()),
         (Occurrence::name(), Occurrence::schema()),

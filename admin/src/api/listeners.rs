@@ -9,12 +9,13 @@ use axum::response::Response;
 
 use super::ask::{ask_config, try_ask};
 use super::body::Body;
+use super::change_request::{ChangeAnswer, ChangeOptions, IfMatchOptional};
 use super::context::AdminState;
 use super::editing::Editing;
 use super::named::Named;
 use super::problem::problem;
-use crate::change::{ChangeReport, ConfigStore};
-use crate::config::{Config, Fabric, SocketText, TagsText};
+use crate::change::ConfigStore;
+use crate::config::{Config, Fabric, SocketText};
 use crate::control::{Control, ControlError};
 use crate::status::{ListenerStatus, Listeners};
 
@@ -50,23 +51,15 @@ pub async fn show(
 #[utoipa::path(
     post, path = "/api/v1/listeners", tag = "control", operation_id = "add_listener",
     params(
-        ("dry_run" = Option<bool>, Query, description = "Only check and compare."),
-        ("persist" = Option<bool>, Query, description = "Write the configuration file, too."),
-        ("force" = Option<bool>, Query, description = "Take away what is in use, too."),
-        (
-            "If-Match" = inline(Option<TagsText>), Header,
-            description = "Tags, one of which must be the current one, or `*`.",
-        ),
+        ChangeOptions,
+        IfMatchOptional,
     ),
     request_body(
         content = Fabric,
         example = json!({"provider": "iwarp", "listen": "127.0.0.1:20050"}),
     ),
     responses(
-        (
-            status = 200, description = "The outcome, or what it would be.", body = ChangeReport,
-            headers(("ETag" = String, description = "The tag of the configuration now.")),
-        ),
+        ChangeAnswer,
         (status = 409, description = "The address cannot be used."),
         (status = 412),
     ),
@@ -94,19 +87,11 @@ pub async fn add(
             "address" = inline(SocketText), Path,
             description = "Address and port as configured or, for port 0, as bound.",
         ),
-        ("dry_run" = Option<bool>, Query, description = "Only check and compare."),
-        ("persist" = Option<bool>, Query, description = "Write the configuration file, too."),
-        ("force" = Option<bool>, Query, description = "Take away what is in use, too."),
-        (
-            "If-Match" = inline(Option<TagsText>), Header,
-            description = "Tags, one of which must be the current one, or `*`.",
-        ),
+        ChangeOptions,
+        IfMatchOptional,
     ),
     responses(
-        (
-            status = 200, description = "The outcome, or what it would be.", body = ChangeReport,
-            headers(("ETag" = String, description = "The tag of the configuration now.")),
-        ),
+        ChangeAnswer,
         (status = 400),
         (status = 404),
         (status = 409),

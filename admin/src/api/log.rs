@@ -7,10 +7,11 @@ use axum::response::{IntoResponse, Response};
 
 use super::ask::ask_config;
 use super::body::Body;
+use super::change_request::{ChangeAnswer, ChangeOptions, IfMatchOptional};
 use super::context::AdminState;
 use super::editing::Editing;
-use crate::change::{ChangeReport, ConfigStore};
-use crate::config::{Config, TagsText};
+use crate::change::ConfigStore;
+use crate::config::Config;
 use crate::status::LogFilter;
 
 /// Shows the filter of the log.
@@ -32,20 +33,12 @@ pub async fn show(State(state): State<AdminState>) -> Result<Response, Response>
 #[utoipa::path(
     put, path = "/api/v1/log", tag = "control", operation_id = "put_log",
     params(
-        ("dry_run" = Option<bool>, Query, description = "Only check and compare."),
-        ("persist" = Option<bool>, Query, description = "Write the configuration file, too."),
-        ("force" = Option<bool>, Query, description = "Take away what is in use, too."),
-        (
-            "If-Match" = inline(Option<TagsText>), Header,
-            description = "Tags, one of which must be the current one, or `*`.",
-        ),
+        ChangeOptions,
+        IfMatchOptional,
     ),
     request_body(content = LogFilter),
     responses(
-        (
-            status = 200, description = "The outcome, or what it would be.", body = ChangeReport,
-            headers(("ETag" = String, description = "The tag of the configuration now.")),
-        ),
+        ChangeAnswer,
         (status = 409),
         (status = 412),
     ),

@@ -10,11 +10,11 @@ use axum::response::Response;
 use super::precondition::{Required, expected};
 use super::show::numbered;
 use crate::api::auth::Authorized;
-use crate::api::change_request::{ChangeOptions, change};
+use crate::api::change_request::{ChangeAnswer, ChangeOptions, IfMatch, IfMatchOptional, change};
 use crate::api::context::AdminState;
 use crate::api::problem::{problem, problem_with};
-use crate::change::{ChangeReport, Edit, Generation};
-use crate::config::{Config, ConfigErrors, JsonError, TagsText, from_json, parse};
+use crate::change::{Edit, Generation};
+use crate::config::{Config, ConfigErrors, JsonError, from_json, parse};
 use crate::status::FieldProblem;
 
 const JSON: &str = "application/json";
@@ -27,21 +27,15 @@ const MERGE_PATCH: &str = "application/merge-patch+json";
 #[utoipa::path(
     put, path = "/api/v1/config", tag = "configuration", operation_id = "put_config",
     params(
-        ("dry_run" = Option<bool>, Query, description = "Only check and compare."),
-        ("persist" = Option<bool>, Query, description = "Write the configuration file, too."),
-        ("force" = Option<bool>, Query, description = "Take away what is in use, too."),
-        ("If-Match" = inline(TagsText), Header, description = "Tags, one of which must be the \
-            current one, or `*`."),
+        ChangeOptions,
+        IfMatch,
     ),
     request_body(content(
         (Config = "application/json"),
         (Config = "application/yaml"),
     )),
     responses(
-        (
-            status = 200, description = "The outcome, or what it would be.", body = ChangeReport,
-            headers(("ETag" = String, description = "The tag of the configuration now.")),
-        ),
+        ChangeAnswer,
         (status = 409),
         (status = 412),
         (status = 428),
@@ -72,21 +66,15 @@ pub async fn put(
 #[utoipa::path(
     patch, path = "/api/v1/config", tag = "configuration", operation_id = "patch_config",
     params(
-        ("dry_run" = Option<bool>, Query, description = "Only check and compare."),
-        ("persist" = Option<bool>, Query, description = "Write the configuration file, too."),
-        ("force" = Option<bool>, Query, description = "Take away what is in use, too."),
-        ("If-Match" = inline(TagsText), Header, description = "Tags, one of which must be the \
-            current one, or `*`."),
+        ChangeOptions,
+        IfMatch,
     ),
     request_body(content(
         (Object = "application/merge-patch+json"),
         (Object = "application/json"),
     )),
     responses(
-        (
-            status = 200, description = "The outcome, or what it would be.", body = ChangeReport,
-            headers(("ETag" = String, description = "The tag of the configuration now.")),
-        ),
+        ChangeAnswer,
         (status = 409),
         (status = 412),
         (status = 428),
@@ -115,17 +103,11 @@ pub async fn patch(
     operation_id = "rollback_config",
     params(
         ("generation" = u64, Path, description = "A generation of the history."),
-        ("dry_run" = Option<bool>, Query, description = "Only check and compare."),
-        ("persist" = Option<bool>, Query, description = "Write the configuration file, too."),
-        ("force" = Option<bool>, Query, description = "Take away what is in use, too."),
-        ("If-Match" = inline(TagsText), Header, description = "Tags, one of which must be the \
-            current one, or `*`."),
+        ChangeOptions,
+        IfMatch,
     ),
     responses(
-        (
-            status = 200, description = "The outcome, or what it would be.", body = ChangeReport,
-            headers(("ETag" = String, description = "The tag of the configuration now.")),
-        ),
+        ChangeAnswer,
         (status = 400),
         (status = 404),
         (status = 409),
@@ -153,14 +135,10 @@ pub async fn rollback(
     params(
         ("dry_run" = Option<bool>, Query, description = "Only check and compare."),
         ("force" = Option<bool>, Query, description = "Take away what is in use, too."),
-        ("If-Match" = inline(Option<TagsText>), Header, description = "Tags, one of which must be \
-            the current one, or `*`."),
+        IfMatchOptional,
     ),
     responses(
-        (
-            status = 200, description = "The outcome, or what it would be.", body = ChangeReport,
-            headers(("ETag" = String, description = "The tag of the configuration now.")),
-        ),
+        ChangeAnswer,
         (status = 400),
         (status = 409),
         (status = 412),
