@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::config::{Config, ConfigProblem};
-use crate::figures::ServiceTotals;
+use crate::figures::{ItemSamples, ServiceTotals};
 use crate::status::{
     Ban, CaptureBounds, ClientStatus, ConnectionStatus, DrainOrder, DrainStatus, ExportStatus,
     GraceStatus, GssContexts, Health, ListPage, ListenerStatus, Nfs4Client, Nfs4Clients, Nfs4State,
@@ -112,6 +112,9 @@ pub trait Control: Send + Sync + 'static {
 
     /// What the service has done since its start. Must not wait for a reactor, nor for long.
     fn totals(&self) -> ServiceTotals;
+
+    /// What was done on each export and for each client. Must not wait for a reactor, nor for long.
+    fn item_samples(&self) -> ItemSamples;
 
     /// Refuses new connections and calls, finishes those in progress, and closes connections when
     /// idle, or all of them at the deadline. A call during a drain sets a new deadline. The service

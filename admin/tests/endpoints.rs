@@ -295,7 +295,15 @@ fn figures_are_shown_from_a_time_on() {
     );
     let path = "/api/v1/figures?after=1700000000000";
     assert_eq!(api.ask(Method::Get, path).status, 200);
+    for subject in ["export=%2Fnone", "client=192.0.2.1", "client=::1&after=5"] {
+        let path = format!("/api/v1/figures?{subject}");
+        let figures: Figures = api.ask(Method::Get, &path).value().unwrap();
+        assert_eq!(figures.points, [], "{subject} has no history");
+    }
     let queries = [
+        "client=somewhere",
+        "client=192.0.2.1&export=%2Fscratch",
+        "export=%2Fa&export=%2Fb",
         "after=now",
         "after=-1",
         "after=9007199254740992",

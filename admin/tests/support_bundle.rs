@@ -82,6 +82,14 @@ fn an_archive_has_the_state_and_no_secret() {
         ("metrics.txt", "millrace_build_info"),
         ("exports.json", "/scratch"),
         ("clients.json", "192.0.2.1"),
+        (
+            "figures-exports.json",
+            r#""/scratch":{"interval_seconds":5.0"#,
+        ),
+        (
+            "figures-clients.json",
+            r#""192.0.2.1":{"interval_seconds":5.0"#,
+        ),
         ("connections.json", "192.0.2.1:800"),
         ("listeners.json", "iwarp"),
         ("nfs4-clients.json", "clients"),

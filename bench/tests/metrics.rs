@@ -267,6 +267,36 @@ fn what_was_done_is_counted() {
     for (call, latency) in calls.iter().zip(latencies) {
         assert_eq!(latency.count() as f64, timed_on("/scratch", call));
     }
+    let samples = Control::item_samples(&*service.control());
+    let export = |path: &str| {
+        let found = samples.exports.iter().find(|one| one.key == path);
+        found.unwrap_or_else(|| panic!("no sample of {path}"))
+    };
+    let scratch = export("/scratch");
+    assert_eq!(
+        scratch.totals.requests as f64,
+        count("millrace_export_requests_total", &busy)
+    );
+    assert_eq!(scratch.totals.errors, 1);
+    assert_eq!(scratch.totals.bytes_read, scratch.totals.bytes_written);
+    assert_eq!(scratch.totals.bytes_read as f64, bytes);
+    let latencies = scratch.latencies.as_deref().expect("of an export");
+    let latencies = [&latencies.read, &latencies.write, &latencies.other];
+    for (call, latency) in calls.iter().zip(latencies) {
+        assert_eq!(latency.count() as f64, timed_on("/scratch", call));
+    }
+    assert_eq!(export("/idle").totals.requests, 0);
+    let [client] = &samples.clients[..] else {
+        panic!("one client: {:?}", samples.clients);
+    };
+    assert_eq!(client.key.to_string(), "127.0.0.1");
+    assert!(client.totals.requests >= scratch.totals.requests);
+    assert_eq!(client.totals.errors, 1);
+    let moved = (client.totals.bytes_read, client.totals.bytes_written);
+    assert_eq!(
+        moved,
+        (scratch.totals.bytes_read, scratch.totals.bytes_written)
+    );
     let named: Vec<_> = totals.reactors.iter().map(|one| &one.name[..]).collect();
     assert_eq!(named, ["reactor-0"]);
     assert!(totals.reactors[0].busy > Duration::ZERO);

@@ -151,7 +151,12 @@ def exports_and_clients_have_pages(page):
         page.until(lambda: page.text("#h-detail").startswith(heading), f"the page of the {kind}")
         page.refreshed(3)
         drawn = lambda: page.find("#detail-throughput path").get_attribute("d")
-        page.until(lambda: "L" in drawn(), "a line")
+        page.until(lambda: drawn().count("L") >= 2, "a line")
+        assert not page.find("#detail-no-history").is_displayed()
+        # The server has it, so that a page that is loaded anew shows it at once.
+        page.driver.refresh()
+        page.until(lambda: drawn().count("L") >= 2, "the line after a reload")
+        page.refreshed(2)
         assert "requests" in page.text("#detail-facts").lower()
         shown = page.find("#detail-of-client").is_displayed()
         assert shown == (kind == "client"), kind

@@ -5,7 +5,8 @@ use utoipa::ToSchema;
 
 use super::Latency;
 
-/// Figures of the service over the last hour, by interval, the oldest first.
+/// Figures of the service, of an export or of a client over the last hour, by interval, the oldest
+/// first.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Figures {
     /// Seconds between two points, but for a busy management plane.
@@ -29,13 +30,13 @@ pub struct FiguresPoint {
     pub bytes_read: f64,
     /// Bytes of WRITE.
     pub bytes_written: f64,
-    /// Latency of calls that read file data; `null` without any.
+    /// Latency of calls that read file data; `null` without any, and for clients.
     pub read: Option<Latency>,
-    /// Latency of calls that wrote file data; `null` without any.
+    /// Latency of calls that wrote file data; `null` without any, and for clients.
     pub write: Option<Latency>,
-    /// Latency of other calls on exports; `null` without any.
+    /// Latency of other calls on exports; `null` without any, and for clients.
     pub other: Option<Latency>,
-    /// The reactors.
+    /// The reactors; none for an export or a client.
     pub reactors: Vec<ReactorShare>,
 }
 

@@ -16,7 +16,7 @@ use millrace_admin::config::{Config, ConfigProblem};
 use millrace_admin::control::{
     Applied, ApplyError, CaptureStream, Control, ControlError, Nfs4Control,
 };
-use millrace_admin::figures::ServiceTotals;
+use millrace_admin::figures::{ItemSamples, ServiceTotals};
 use millrace_admin::metrics::Metrics;
 use millrace_admin::status::*;
 
@@ -329,6 +329,10 @@ impl Control for Service {
 
     fn totals(&self) -> ServiceTotals {
         ServiceTotals::default()
+    }
+
+    fn item_samples(&self) -> ItemSamples {
+        ItemSamples::default()
     }
 
     fn operations(&self) -> Vec<OperationStatus> {

@@ -25,6 +25,7 @@ pub(super) struct ClientSlot {
     /// Pool memory held by its calls.
     pub memory: Arc<CoreBlock<Gauge>>,
     requests: Counter,
+    errors: Counter,
     bytes_read: Counter,
     bytes_written: Counter,
     /// In nanoseconds.
@@ -40,6 +41,7 @@ impl ClientSlot {
 
     fn totals(&self) -> Totals {
         Totals {
+            errors: self.errors.get(),
             requests: self.requests.get(),
             bytes_read: self.bytes_read.get(),
             bytes_written: self.bytes_written.get(),
@@ -53,6 +55,9 @@ impl ClientSlot {
 pub struct Totals {
     /// Calls answered.
     pub requests: u64,
+    /// Calls answered by a program with a status other than success. They are counted a little
+    /// before they are answered.
+    pub errors: u64,
     /// Bytes of file data read.
     pub bytes_read: u64,
     /// Bytes of file data written.
@@ -65,6 +70,7 @@ impl Totals {
     /// Adds other totals.
     pub fn add(&mut self, other: &Self) {
         self.requests += other.requests;
+        self.errors += other.errors;
         self.bytes_read += other.bytes_read;
         self.bytes_written += other.bytes_written;
         self.throttled = self.throttled.saturating_add(other.throttled);
@@ -162,6 +168,11 @@ impl Usage {
         self.slot().requests.add(calls);
     }
 
+    /// Counts a call with a status other than success.
+    pub fn failed(&self) {
+        self.slot().errors.increment();
+    }
+
     /// Adds file data moved by a call, in bytes.
     pub fn moved(&self, read: u32, written: u32) {
         if read > 0 {
@@ -222,6 +233,8 @@ mod tests {
         let (one, two, other) = (of(FIRST, 0), of(FIRST, 1), of(SECOND, 1));
         one.answered(Duration::from_micros(3), 1);
         one.moved(100, 0);
+        one.failed();
+        two.failed();
         two.answered(Duration::from_micros(5), 1);
         two.moved(0, 7);
         two.granted(0, 32);
@@ -231,6 +244,7 @@ mod tests {
         let usage = clients.usage();
         let expected = Totals {
             requests: 2,
+            errors: 2,
             bytes_read: 100,
             bytes_written: 7,
             throttled: Duration::ZERO,

@@ -8,7 +8,6 @@ use std::cell::{OnceCell, RefCell};
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Instant;
 
 use millrace_mempool::Class;
 use millrace_store::Caller;
@@ -264,7 +263,7 @@ impl<P: Programs> Dispatcher<P> {
                     admission.is_some() || !is_once,
                     "a call that must not be repeated was not admitted"
                 );
-                self.count(accepted, &done, reply.account, call.arrived);
+                self.count(accepted, &done, reply.account, call);
                 // The call was executed, so its reply is remembered although it did not fit: the
                 // client may repeat the call with more room.
                 if let Some(admission) = admission
@@ -311,7 +310,7 @@ impl<P: Programs> Dispatcher<P> {
         }
         let programs = &self.inner.programs;
         let done = programs.serve_at_once(accepted.index, &mut program_call, reply)?;
-        self.count(accepted, &done, reply.account, call.arrived);
+        self.count(accepted, &done, reply.account, call);
         Some(done.answer)
     }
 
@@ -392,17 +391,26 @@ impl<P: Programs> Dispatcher<P> {
         answer
     }
 
-    fn count(&self, call: &AcceptedCall, done: &ProgramAnswer, moved: Account, arrived: Instant) {
+    fn count(
+        &self,
+        accepted: &AcceptedCall,
+        done: &ProgramAnswer,
+        moved: Account,
+        call: &Call<'_>,
+    ) {
         let counters = &*self.inner.counters;
-        counters.record(call.index, call.called.2, done.success);
+        counters.record(accepted.index, accepted.called.2, done.success);
+        if !done.success {
+            call.connection.usage().failed();
+        }
         if done.turned_away {
             counters.not_admitted.add(1);
         }
         // One of the two is zero.
         let size = done.success.then(|| Size::of(moved.read | moved.written));
-        let kind = CallKind::new(call.index, call.called.2, size);
+        let kind = CallKind::new(accepted.index, accepted.called.2, size);
         let observe = |kind: &CallKind, took, calls| counters.observe(*kind, took, calls);
-        self.inner.answered.note(&kind, arrived, observe);
+        self.inner.answered.note(&kind, call.arrived, observe);
     }
 
     #[cold]

@@ -10,7 +10,7 @@ use millrace_admin::config::{Config, ConfigProblem, KeyPath, live_part};
 use millrace_admin::control::{
     Applied, ApplyError, CaptureStream, Control, ControlError, GssControl, Nfs4Control,
 };
-use millrace_admin::figures::ServiceTotals;
+use millrace_admin::figures::{ItemSamples, ServiceTotals};
 use millrace_admin::status::{
     Ban, CaptureBounds, ClientStatus, ConnectionStatus, DrainOrder, DrainStatus, ExportStatus,
     Health, ListenerStatus, OperationStatus, PoolStatus, ReactorStatus, Readiness, StalledReactor,
@@ -330,6 +330,10 @@ impl Control for ServiceControl {
 
     fn totals(&self) -> ServiceTotals {
         self.totals_now()
+    }
+
+    fn item_samples(&self) -> ItemSamples {
+        self.item_samples_now()
     }
 
     fn drain(&self, order: DrainOrder) -> Result<DrainStatus, ControlError> {

@@ -2,11 +2,14 @@
 
 use std::time::Duration;
 
-use millrace_admin::figures::{ReactorTime, ServiceTotals};
+use millrace_admin::figures::{
+    CallLatencies, CallTotals, ItemSample, ItemSamples, ReactorTime, ServiceTotals,
+};
 use millrace_primitives::HistogramSnapshot;
 
 use super::control::ServiceControl;
 use crate::export_counters::ExportCall;
+use crate::exports::ExportId;
 
 impl ServiceControl {
     /// The sums over all reactors. Queries no reactor.
@@ -34,6 +37,49 @@ impl ServiceControl {
             });
         }
         totals
+    }
+
+    /// Each export and each client, summed over all reactors. Queries no reactor.
+    pub(super) fn item_samples_now(&self) -> ItemSamples {
+        let in_force = self.in_force();
+        let exports = in_force.exports.iter().map(|(rules, _)| {
+            let id = ExportId::of(&rules.path);
+            let totals = self.export_totals(id);
+            let [read, write, other] = ExportCall::ALL.map(|call| {
+                let mut sum = HistogramSnapshot::default();
+                for parts in &self.parts {
+                    sum.merge(&parts.exports.get(id).latency(call).snapshot());
+                }
+                sum
+            });
+            ItemSample {
+                key: rules.path.clone(),
+                totals: CallTotals {
+                    requests: totals.requests,
+                    errors: totals.errors,
+                    bytes_read: totals.bytes_read,
+                    bytes_written: totals.bytes_written,
+                },
+                latencies: Some(Box::new(CallLatencies { read, write, other })),
+            }
+        });
+        let clients = self.client_usage().present.into_iter().map(|client| {
+            let totals = client.totals;
+            ItemSample {
+                key: client.address,
+                totals: CallTotals {
+                    requests: totals.requests,
+                    errors: totals.errors,
+                    bytes_read: totals.bytes_read,
+                    bytes_written: totals.bytes_written,
+                },
+                latencies: None,
+            }
+        });
+        ItemSamples {
+            exports: exports.collect(),
+            clients: clients.collect(),
+        }
     }
 
     fn latency_of(&self, call: ExportCall) -> HistogramSnapshot {

@@ -12,7 +12,7 @@ use crate::client::{Answer, Client, ClientError};
 use crate::config::ConfigProblem;
 use crate::config::{Config, parse};
 use crate::control::{Applied, ApplyError, CaptureStream, Control, ControlError, Nfs4Control};
-use crate::figures::ServiceTotals;
+use crate::figures::{ItemSamples, ServiceTotals};
 use crate::metrics::Metrics;
 use crate::status::*;
 
@@ -107,6 +107,10 @@ impl Control for Service {
 
     fn totals(&self) -> ServiceTotals {
         ServiceTotals::default()
+    }
+
+    fn item_samples(&self) -> ItemSamples {
+        ItemSamples::default()
     }
 
     fn operations(&self) -> Vec<OperationStatus> {

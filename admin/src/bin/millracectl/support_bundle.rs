@@ -1,6 +1,7 @@
 //! `support-bundle`: what others need to understand a problem, in one archive that can be read before
 //! it is sent.
 
+use std::cmp::Reverse;
 use std::fmt::{Display, Write as _};
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -14,9 +15,9 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use millrace_admin::client::Client;
 use millrace_admin::status::Connections;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::context::{Context, print, print_whole};
+use super::context::{Context, encoded, print, print_whole};
 use super::failure::Failure;
 use super::summary;
 use super::table::{count, when};
@@ -94,6 +95,30 @@ const QUESTIONS: [(&str, &str, &str); 21] = [
     ),
     ("gss.json", "/api/v1/gss/contexts", "contexts of Kerberos"),
 ];
+
+/// Lists of the server of which the figures of single items are asked: the file for them, the file of
+/// the list, its field, the field of an item's name, the key of the query, and what it is.
+const HISTORIES: [(&str, &str, &str, &str, &str, &str); 2] = [
+    (
+        "figures-exports.json",
+        "exports.json",
+        "exports",
+        "path",
+        "export",
+        "figures of the busiest exports",
+    ),
+    (
+        "figures-clients.json",
+        "clients.json",
+        "clients",
+        "address",
+        "client",
+        "figures of the busiest clients",
+    ),
+];
+
+/// Most items of such a list.
+const HISTORIES_MAX: usize = 16;
 
 /// Files of this host, with their names in the archive.
 const FACTS: [(&str, &str, &str); 8] = [
@@ -211,10 +236,48 @@ impl Bundle<'_> {
                 }
             }
         }
+        for (name, list, field, key, query, what) in HISTORIES {
+            let names = self.busiest(list, field, key);
+            match self.histories(&names, query) {
+                Ok(text) => self.add(name, what, text.as_bytes()),
+                Err(reason) => self.missing(name, &reason),
+            }
+        }
         match summary::text(context) {
             Ok(text) => self.add("status.txt", "overview", text.as_bytes()),
             Err(failure) => self.missing("status.txt", &failure),
         }
+    }
+
+    /// The names of the items of a list with the most requests.
+    fn busiest(&self, list: &str, field: &str, key: &str) -> Vec<String> {
+        let part = self.parts.iter().find(|part| part.name == list);
+        let list = part.and_then(|part| serde_json::from_slice::<Value>(&part.bytes).ok());
+        let mut items = match list {
+            Some(mut list) => match list[field].take() {
+                Value::Array(items) => items,
+                _ => Vec::new(),
+            },
+            None => Vec::new(),
+        };
+        items.sort_by_key(|item| Reverse(item["requests"].as_u64()));
+        let names = items.iter().filter_map(|item| item[key].as_str());
+        names.take(HISTORIES_MAX).map(str::to_owned).collect()
+    }
+
+    /// The figures of single items, by their names.
+    fn histories(&self, names: &[String], query: &str) -> Result<String, String> {
+        let mut all = serde_json::Map::new();
+        for name in names {
+            let path = format!("/api/v1/figures?{query}={}", encoded(name));
+            let answer = self.client.get(&path).map_err(|error| error.to_string())?;
+            if !answer.is_success() {
+                return Err(format!("the server answers {}", answer.status));
+            }
+            let figures = serde_json::from_str(&answer.body).map_err(|error| error.to_string())?;
+            all.insert(name.clone(), figures);
+        }
+        Ok(Value::Object(all).to_string())
     }
 
     fn ask_host(&mut self, config: &Path, unit: &str) {

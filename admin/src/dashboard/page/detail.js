@@ -5,7 +5,6 @@ import { bytes, count, perSecond, seconds } from "./format.js";
 import { Table, text } from "./table.js";
 
 const byId = (id) => document.getElementById(id);
-const TRAIL = 600e3;
 
 export const place = (kind, name) => `#${kind}=${encodeURIComponent(name)}`;
 
@@ -60,8 +59,9 @@ export class Detail {
     Object.assign(this, { charts, connections, shown: null });
   }
 
-  // Shows the item that was asked for. `connections` is null for exports, which have none.
-  show({ kind, name }, item, trail, connections) {
+  // Shows the item that was asked for, with its figures from a time on. `connections` is null for
+  // exports, which have none.
+  show({ kind, name }, item, points, from, connections) {
     const title = `${kind === "export" ? "Export" : "Client"} ${name}`;
     this.section.hidden = false;
     byId("h-detail").textContent = title;
@@ -79,15 +79,16 @@ export class Detail {
       [term.textContent, fact.textContent] = [field, value];
       return pair;
     }));
-    const now = Date.now();
-    const from = Math.max(now - TRAIL, (trail[0]?.time ?? now) - 1000);
+    const p99 = (one) => one?.p99_seconds ?? null;
+    const to = points.at(-1)?.unix_milliseconds ?? Date.now();
     for (const [chart, of] of [
       ["throughput", (one) => ({ read: one.bytes_read, written: one.bytes_written })],
-      ["requests", (one) => ({ requests: one.requests })],
-      ["latency", (one) => one.latency ?? {}],
+      ["requests", (one) => ({ requests: one.requests, errors: one.errors })],
+      ["latency", (one) => ({ read: p99(one.read), write: p99(one.write), other: p99(one.other) })],
     ]) {
-      this.charts[chart].show(trail.map(({ time, values }) => ({ time, values: of(values) })), from, now);
+      this.charts[chart].show(points.map((one) => ({ time: one.unix_milliseconds, values: of(one) })), from, to);
     }
+    byId("detail-no-history").hidden = points.length > 0;
     byId("detail-latency").parentElement.hidden = kind !== "export";
     byId("detail-of-client").hidden = connections === null;
     this.connections.show(connections ?? []);

@@ -31,7 +31,7 @@ export function parse(text) {
   return samples;
 }
 
-// The labels that this page tells apart. A path may have any character but NUL.
+// The labels that this page tells apart.
 const LABELS = ["core", "program", "procedure", "call", "le", "export"];
 const key = (name, labels) => [name, ...LABELS.map((label) => labels[label] ?? "")].join("\0");
 const labelsOf = ([, ...values]) => Object.fromEntries(LABELS.map((label, index) => [label, values[index]]));
@@ -62,9 +62,6 @@ const quantiles = (buckets) => ({
   p999: quantile(buckets, 0.999),
 });
 
-// The value of a label as it was before it was written.
-const unescape = (text) => text.replace(/\\(.)/g, (_, mark) => (mark === "n" ? "\n" : mark));
-
 // Rates between two scrapes that lie `elapsed` seconds apart.
 export function rates(before, after, elapsed) {
   const old = sums(before);
@@ -73,7 +70,6 @@ export function rates(before, after, elapsed) {
     value >= (old.get(key(name, labels)) ?? 0) ? value - (old.get(key(name, labels)) ?? 0) : value;
   const procedures = new Map();
   const reactors = new Map();
-  const exports = new Map();
   const calls = new Map();
   const entry = (map, name, make) => map.get(name) ?? map.set(name, make()).get(name);
   for (const [at, value] of sums(after)) {
@@ -85,9 +81,6 @@ export function rates(before, after, elapsed) {
     const bound = labels.le === "+Inf" ? Infinity : Number(labels.le);
     const change = difference(name, labels, value);
     if (name.startsWith("millrace_export")) {
-      const path = unescape(labels.export);
-      const one = entry(exports, path, () => ({ read: [], write: [], other: [] }));
-      one[call].push([bound, change]);
       const below = entry(calls, call, () => new Map());
       below.set(bound, (below.get(bound) ?? 0) + change);
       continue;
@@ -106,12 +99,9 @@ export function rates(before, after, elapsed) {
     else one.bytes += change / elapsed;
   }
   for (const one of procedures.values()) Object.assign(one, quantiles(one.buckets));
-  for (const one of exports.values()) {
-    for (const of of ["read", "write", "other"]) one[of] = quantiles(one[of]);
-  }
   const latency = Object.fromEntries([...calls].map(([call, below]) => [call, quantiles([...below])]));
   for (const one of reactors.values()) one.share = one.busy / Math.max(one.busy + one.idle, 1e-9);
-  return { procedures, reactors, exports, latency };
+  return { procedures, reactors, latency };
 }
 
 // Events of devices that are no failures.

@@ -5,7 +5,7 @@ import * as dialogs from "./dialogs.js";
 import { Detail, asked, place } from "./detail.js";
 import { devices, parse, rates } from "./exposition.js";
 import { bytes, count, limits, percent, perSecond, seconds } from "./format.js";
-import { Figures, Trails } from "./history.js";
+import { Figures, ofItem } from "./history.js";
 import * as service from "./service.js";
 import { Table, button, link, meter, text } from "./table.js";
 
@@ -123,8 +123,6 @@ function withRates(kind, items, key, fields, now) {
 }
 
 let last = null;
-const trails = { client: new Trails(), export: new Trails() };
-let exportLatency = new Map();
 function showRates(samples, now) {
   const before = last;
   last = { samples, now };
@@ -132,8 +130,7 @@ function showRates(samples, now) {
   byId("devices-place").hidden = present.length === 0;
   tables.devices.show(present);
   if (!before) return null;
-  const { procedures, reactors, exports, latency } = rates(before.samples, samples, (now - before.now) / 1000);
-  exportLatency = exports;
+  const { procedures, reactors, latency } = rates(before.samples, samples, (now - before.now) / 1000);
   const all = [...procedures.values()];
   const sum = (list, of) => list.reduce((total, one) => total + of(one), 0);
   for (const call of ["read", "write"]) {
@@ -152,11 +149,18 @@ function showRates(samples, now) {
 }
 
 const figures = new Figures();
+
+// Where plots of the chosen time begin: at the start of a server that runs for a shorter time, but a
+// minute ago at least.
+function begin(points) {
+  const to = points.at(-1)?.unix_milliseconds ?? Date.now();
+  const start = Math.min(points[0]?.unix_milliseconds ?? to, to - 60e3);
+  return Math.max(start, to - 1000 * Number(byId("span").value));
+}
+
 function showPast(points) {
   const to = points.at(-1)?.unix_milliseconds ?? Date.now();
-  // From the start of a server that runs for a shorter time, but a minute at least.
-  const start = Math.min(points[0]?.unix_milliseconds ?? to, to - 60e3);
-  const from = Math.max(start, to - 1000 * Number(byId("span").value));
+  const from = begin(points);
   const quantiles = (one) => ({
     p50: one?.p50_seconds ?? null, p99: one?.p99_seconds ?? null, "p99.9": one?.p999_seconds ?? null,
   });
@@ -171,29 +175,30 @@ function showPast(points) {
   }
 }
 
-// What clients and exports do now, kept for their own page.
-function trail(kind, key, items) {
-  const known = items.filter((one) => one.rates !== undefined);
-  trails[kind].add(new Map(known.map((one) => {
-    const of = kind === "export" ? exportLatency.get(one[key]) : undefined;
-    const latency = of && { read: of.read.p99, write: of.write.p99, other: of.other.p99 };
-    return [one[key], { ...one.rates, latency }];
-  })));
-}
-
 const listed = { client: [], export: [] };
+let itemFigures = null;
 async function showDetail() {
   const wanted = asked();
   if (!wanted) return detail.hide();
   const { kind, name } = wanted;
+  const own = ofItem(kind, name);
+  if (itemFigures?.query !== own.query) itemFigures = own;
+  const history = itemFigures;
   const item = listed[kind].find((one) => (kind === "client" ? one.address : one.path) === name);
   let connections = null;
   if (kind === "client") {
     const { connections: all } = await service.json("api/v1/connections");
     connections = all.filter(({ peer }) => peer.replace(/:\d+$/, "").replace(/^\[|\]$/g, "") === name);
   }
+  // An address that is none, as someone may have written it, has no history.
+  const points = await history.refresh().catch((error) => {
+    if (error.status === 400) return [];
+    throw error;
+  });
+  // Another one may have been asked for meanwhile.
+  if (history !== itemFigures) return undefined;
   const { rates: _, ...told } = item ?? {};
-  return detail.show(wanted, item && told, trails[kind].of(name), connections);
+  return detail.show(wanted, item && told, points, begin(points), connections);
 }
 
 let drain = { phase: "serving", remaining_seconds: null };
@@ -238,7 +243,6 @@ const PARTS = [
   [() => figures.refresh(), showPast],
   [() => service.json("api/v1/clients"), ({ clients }, now) => {
     listed.client = withRates("clients", clients, "address", [...moved, "throttled_seconds"], now);
-    trail("client", "address", listed.client);
     tables.clients.show(listed.client);
     const connections = clients.reduce((sum, one) => sum + one.connections, 0);
     byId("tile-clients").textContent = `${clients.length} / ${connections}`;
@@ -246,7 +250,6 @@ const PARTS = [
   [() => service.json("api/v1/nfs4/clients?limit=200"), ({ clients }) => tables.nfs4.show(clients)],
   [() => service.json("api/v1/exports"), ({ exports: trees }, now) => {
     listed.export = withRates("exports", trees, "path", moved, now);
-    trail("export", "path", listed.export);
     tables.exports.show(listed.export);
   }],
   [() => service.json("api/v1/drain"), (answer) => { drain = answer; showState(); }],
@@ -305,7 +308,10 @@ function wireTheme() {
 }
 
 wireTheme();
-byId("span").addEventListener("change", () => showPast(figures.points));
+byId("span").addEventListener("change", () => {
+  showPast(figures.points);
+  showDetail().catch(fail);
+});
 window.addEventListener("hashchange", () => showDetail().catch(fail));
 dialogs.wire(fail);
 byId("pause").addEventListener("click", () => {

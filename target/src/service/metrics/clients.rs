@@ -7,23 +7,12 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
+use millrace_admin::figures::ranking::{self, KEPT_FOR, RANK_AFTER};
 use millrace_admin::metrics::{Families, catalogue};
 
 use crate::flow::{ClientUsage, ClientsUsage, Totals};
-
-/// The interval of ranking clients. Scrapes in between change nothing.
-const RANK_AFTER: Duration = Duration::from_secs(10);
-
-/// The minimum lifetime of a client's series, unless it leaves.
-const KEPT_FOR: Duration = Duration::from_secs(120);
-
-/// A client without a series must be this many times as busy as one that loses its series.
-const BUSIER: u64 = 2;
-
-/// Bytes that count as much as one call.
-const BYTES_PER_CALL: u64 = 16 << 10;
 
 /// The clients with series, from scrape to scrape.
 #[derive(Debug, Default)]
@@ -158,7 +147,7 @@ impl ClientsState {
                 let known = self.known.entry(client.address).or_default();
                 let done = less(&client.totals, &known.ranked);
                 let bytes = done.bytes_read + done.bytes_written;
-                known.busy = known.busy / 2 + done.requests + bytes / BYTES_PER_CALL;
+                known.busy = ranking::activity(known.busy, done.requests, bytes);
                 known.ranked = client.totals;
             }
         }
@@ -187,7 +176,7 @@ impl ClientsState {
             } else {
                 let least = owners.find(|(_, since, _)| now >= *since + KEPT_FOR);
                 match least {
-                    Some((less, _, address)) if busy > less.saturating_mul(BUSIER) => {
+                    Some((less, _, address)) if ranking::replaces(busy, less) => {
                         self.end(address);
                     }
                     _ => break,
@@ -223,6 +212,7 @@ impl ClientsState {
 fn less(now: &Totals, before: &Totals) -> Totals {
     Totals {
         requests: now.requests.saturating_sub(before.requests),
+        errors: now.errors.saturating_sub(before.errors),
         bytes_read: now.bytes_read.saturating_sub(before.bytes_read),
         bytes_written: now.bytes_written.saturating_sub(before.bytes_written),
         throttled: now.throttled.saturating_sub(before.throttled),
@@ -232,6 +222,7 @@ fn less(now: &Totals, before: &Totals) -> Totals {
 #[cfg(test)]
 mod tests {
     use std::net::Ipv4Addr;
+    use std::time::Duration;
 
     use proptest::prelude::*;
 

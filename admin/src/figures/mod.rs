@@ -1,17 +1,29 @@
-//! What the service has done in the last hour, so that a page that is opened now shows it.
+//! What the service has done in the last hour, so that a page that is opened now shows it: all of it
+//! together, on each export, and for each of the busiest clients.
+
+pub mod ranking;
+mod series;
 
 use std::collections::VecDeque;
+use std::hash::Hash;
+use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use millrace_primitives::HistogramSnapshot;
 
 use crate::status::{FiguresPoint, Latency, ReactorShare};
+pub use series::{CallLatencies, CallTotals, ItemSample};
+use series::{ItemPoint, SeriesTable};
 
 /// The time between two points.
 pub const INTERVAL: Duration = Duration::from_secs(5);
 /// Points that are kept: an hour.
 const POINTS: usize = 720;
+/// Most exports with a history: as many as a configuration may have.
+const EXPORTS_MAX: usize = 256;
+/// Most clients with a history.
+const CLIENTS_MAX: usize = 64;
 
 /// What the service has done since its start. Numbers only grow.
 #[derive(Clone, Debug, Default)]
@@ -45,16 +57,42 @@ pub struct ReactorTime {
     pub idle: Duration,
 }
 
+/// The exports and clients at one moment.
+#[derive(Clone, Debug, Default)]
+pub struct ItemSamples {
+    /// The exports that are served.
+    pub exports: Vec<ItemSample<String>>,
+    /// The clients that are known.
+    pub clients: Vec<ItemSample<IpAddr>>,
+}
+
 /// The figures of the last hour.
 #[derive(Debug, Default)]
 pub struct FigureHistory {
     kept: Mutex<KeptFigures>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct KeptFigures {
     last: Option<(Instant, ServiceTotals)>,
     points: VecDeque<FiguresPoint>,
+    /// The number of the first of `points`.
+    first: u32,
+    exports: SeriesTable<String>,
+    clients: SeriesTable<IpAddr>,
+}
+
+impl Default for KeptFigures {
+    fn default() -> Self {
+        Self {
+            last: None,
+            points: VecDeque::new(),
+            first: 0,
+            // Counts of an export outlive its removal.
+            exports: SeriesTable::new(EXPORTS_MAX, false),
+            clients: SeriesTable::new(CLIENTS_MAX, true),
+        }
+    }
 }
 
 impl FigureHistory {
@@ -63,7 +101,13 @@ impl FigureHistory {
     }
 
     /// Adds what was done since the last call. To be called once per [`INTERVAL`].
-    pub fn note(&self, now: Instant, time: SystemTime, totals: ServiceTotals) {
+    pub fn note(
+        &self,
+        now: Instant,
+        time: SystemTime,
+        totals: ServiceTotals,
+        samples: ItemSamples,
+    ) {
         let mut kept = self.kept();
         if let Some((then, before)) = kept.last.replace((now, totals))
             && let Some((_, totals)) = &kept.last
@@ -71,8 +115,15 @@ impl FigureHistory {
             let point = point(now - then, time, &before, totals);
             if kept.points.len() == POINTS {
                 kept.points.pop_front();
+                kept.first += 1;
             }
             kept.points.push_back(point);
+            let tick = kept.first + kept.points.len() as u32 - 1;
+            kept.exports.note(tick, samples.exports);
+            kept.clients.note(tick, samples.clients);
+        } else {
+            kept.exports.begin(samples.exports);
+            kept.clients.begin(samples.clients);
         }
     }
 
@@ -84,6 +135,56 @@ impl FigureHistory {
             .filter(|point| point.unix_milliseconds > unix_milliseconds)
             .cloned()
             .collect()
+    }
+
+    /// The same of one export; none if it has no history.
+    pub fn of_export(&self, path: &str, unix_milliseconds: u64) -> Vec<FiguresPoint> {
+        let kept = self.kept();
+        kept.of_item(&kept.exports, &path.to_owned(), unix_milliseconds)
+    }
+
+    /// The same of one client; none if it has no history.
+    pub fn of_client(&self, address: IpAddr, unix_milliseconds: u64) -> Vec<FiguresPoint> {
+        let kept = self.kept();
+        kept.of_item(&kept.clients, &address, unix_milliseconds)
+    }
+}
+
+impl KeptFigures {
+    fn of_item<K: Clone + Eq + Hash + Ord>(
+        &self,
+        items: &SeriesTable<K>,
+        key: &K,
+        after: u64,
+    ) -> Vec<FiguresPoint> {
+        // Times of intervals are those of the service's.
+        let skipped = self
+            .points
+            .partition_point(|point| point.unix_milliseconds <= after);
+        let points = items.of(key, self.first + skipped as u32);
+        let point = |point: ItemPoint| {
+            let frame = self.points.get((point.tick - self.first) as usize)?;
+            Some(of_interval(&point, frame))
+        };
+        points.into_iter().filter_map(point).collect()
+    }
+}
+
+#[allow(clippy::cast_precision_loss)] // Figures for people.
+fn of_interval(point: &ItemPoint, frame: &FiguresPoint) -> FiguresPoint {
+    let rate = |number: u64| number as f64 / frame.seconds;
+    let [read, write, other] = point.latencies();
+    FiguresPoint {
+        unix_milliseconds: frame.unix_milliseconds,
+        seconds: frame.seconds,
+        requests: rate(point.requests.into()),
+        errors: rate(point.errors.into()),
+        bytes_read: rate(point.bytes_read),
+        bytes_written: rate(point.bytes_written),
+        read,
+        write,
+        other,
+        reactors: Vec::new(),
     }
 }
 
@@ -148,10 +249,10 @@ mod tests {
         let start = Instant::now();
         let at = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
         latency.observe_equal(1_000_000, 50);
-        history.note(start, at(100), totals(1));
+        history.note(start, at(100), totals(1), ItemSamples::default());
         assert_eq!(history.after(0), [], "one reading is no interval");
         latency.observe_equal(1_000, 50);
-        history.note(start + INTERVAL, at(105), totals(6));
+        history.note(start + INTERVAL, at(105), totals(6), ItemSamples::default());
         let points = history.after(0);
         let [point] = &points[..] else {
             panic!("{points:?}");
@@ -174,7 +275,8 @@ mod tests {
         for number in 0..=POINTS as u32 + 10 {
             let time = INTERVAL * number;
             let totals = ServiceTotals::default();
-            history.note(start + time, SystemTime::UNIX_EPOCH + time, totals);
+            let samples = ItemSamples::default();
+            history.note(start + time, SystemTime::UNIX_EPOCH + time, totals, samples);
         }
         let points = history.after(0);
         assert_eq!(points.len(), POINTS);
