@@ -51,6 +51,9 @@ fn lists_have_pages_and_filters() {
     assert_eq!(count(&format!("?client={FIRST}&export=/scratch")), 2);
     assert_eq!(count(&format!("?client={SECOND}")), 0);
     assert_eq!(count("?export=/data"), 0);
+    assert_eq!(count("?address=192.0.2.1"), 2);
+    assert_eq!(count("?address=::ffff:192.0.2.1&kind=open"), 1);
+    assert_eq!(count("?address=192.0.2.2"), 0);
 }
 
 #[test]
@@ -65,6 +68,7 @@ fn queries_that_cannot_be_are_refused() {
         "clients?what=1",
         "states?kind=all",
         "states?client=7",
+        "states?address=host",
         "states?limit=many",
     ] {
         let (status, body) = ask(&bench, Method::Get, &format!("/api/v1/nfs4/{query}"));

@@ -154,8 +154,10 @@ def exports_and_clients_have_pages(page):
         page.until(lambda: drawn().count("L") >= 2, "a line")
         assert not page.find("#detail-no-history").is_displayed()
         # The server has it, so that a page that is loaded anew shows it at once.
+        before = drawn().count("L")
         page.driver.refresh()
-        page.until(lambda: drawn().count("L") >= 2, "the line after a reload")
+        page.refreshed(1)
+        assert drawn().count("L") >= before, "the line is gone after a reload"
         page.refreshed(2)
         assert "requests" in page.text("#detail-facts").lower()
         shown = page.find("#detail-of-client").is_displayed()
@@ -191,6 +193,53 @@ def keyboard_alone_unlocks(page):
     page.press(TOKEN, Keys.ENTER)
     page.until(lambda: not page.find("#unlock-dialog").is_displayed(), "unlocking")
     assert page.text("#unlock") == "Lock"
+
+
+def opens_are_listed_and_revoked(page):
+    page.find("#clients tbody tr a").click()
+    kinds = lambda: [cell.text for cell in page.driver.find_elements(
+        By.CSS_SELECTOR, "#detail-states tbody td:first-child")]
+    page.until(lambda: "open" in kinds(), "an open of the load by version 4")
+    row = page.text("#detail-states tbody tr")
+    assert "/scratch, " in row and "denies nothing" in row, row
+    rows = lambda: len(page.driver.find_elements(By.CSS_SELECTOR, "#detail-states tbody tr"))
+    shown = lambda: page.text("#states-page")
+    # The load by version 4 has 60 opens. The keyboard alone turns the pages.
+    page.until(lambda: (rows(), shown()) == (50, "page 1"), "a full page")
+    page.driver.execute_script("arguments[0].focus()", page.find("#states-next"))
+    for turns in range(2):  # There is no third page.
+        page.press(Keys.ENTER)
+        page.until(lambda: (rows(), shown()) == (10, "page 2"), "the rest")
+        page.refreshed(1)
+    assert page.focused() == page.find("#states-next"), "turning pages took the focus away"
+    page.find("#states-previous").click()
+    page.until(lambda: (rows(), shown()) == (50, "page 1"), "the first page again")
+    page.driver.execute_script("arguments[0].scrollIntoView()", page.find("#detail-states"))
+    page.shoot("states")
+    page.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {
+        "width": 400, "height": 1000, "deviceScaleFactor": 1, "mobile": False})
+    width = page.driver.execute_script(
+        "return document.documentElement.scrollWidth - document.documentElement.clientWidth")
+    assert width <= 0, f"the page is {width} pixels wider than a narrow window"
+    page.shoot("states-narrow")
+    page.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    stateids = lambda: {one["stateid"] for one in api("nfs4/states?kind=open&limit=1000")["states"]}
+    before = stateids()
+    # By the keyboard: the first time it is thought better of.
+    button = page.find("#detail-states tbody tr button")
+    for answer in ["#revoke-dialog .cancel", "#revoke-dialog button[value=ok]"]:
+        page.driver.execute_script("arguments[0].focus()", button)
+        page.refreshed(2)
+        assert page.focused() == button, "a refresh took the focus away"
+        page.press(Keys.ENTER)
+        page.until(lambda: page.find("#revoke-dialog").is_displayed(), "the dialog")
+        assert page.text("#revoke-of").startswith("The open of "), page.text("#revoke-of")
+        assert stateids() == before, "revoked before it was confirmed"
+        page.shoot("revoke")
+        page.find(answer).send_keys(Keys.ENTER)
+        page.until(lambda: not page.find("#revoke-dialog").is_displayed(), "the end of the dialog")
+    page.until(lambda: before - stateids(), "the end of the open")
+    page.find("#detail a").click()
 
 
 def fill(field, text):
@@ -308,7 +357,7 @@ def main():
         for step in [
             shows_figures, a_reload_loses_no_history, charts_tell_values_of_a_time,
             exports_and_clients_have_pages, wrong_token_is_refused, keyboard_alone_unlocks,
-            limits_are_set_and_taken_back, focus_stays_while_figures_change, themes_and_sizes,
+            opens_are_listed_and_revoked, limits_are_set_and_taken_back, focus_stays_while_figures_change, themes_and_sizes,
             drains_and_serves_again, guide_fits_its_windows, page_kept_its_policy,
         ]:
             try:

@@ -1,6 +1,8 @@
 //! `/api/v1/nfs4` and the paths below it: clients of NFS version 4 and their state, and the grace
 //! period.
 
+use std::net::IpAddr;
+
 use axum::Json;
 use axum::extract::{FromRequestParts, Query, State};
 use axum::http::StatusCode;
@@ -16,7 +18,7 @@ use super::ending::{Force, unused};
 use super::named::{ClientIdName, Name, Named, StateidName};
 use super::problem::{problem, typed_problem};
 use crate::change::in_use;
-use crate::config::{ClientIdText, StateidText};
+use crate::config::{AddressText, ClientIdText, StateidText};
 use crate::control::{Control, ControlError, Nfs4Control};
 use crate::status::{
     GraceStatus, ListPage, Nfs4Client, Nfs4Clients, Nfs4State, Nfs4StateFilter, Nfs4StateKind,
@@ -35,6 +37,7 @@ struct ListQuery {
     after: u32,
     limit: Option<u16>,
     client: Option<String>,
+    address: Option<String>,
     kind: Option<Nfs4StateKind>,
     export: Option<String>,
 }
@@ -77,8 +80,13 @@ impl FromRequestParts<AdminState> for StatesQuery {
                 Some(text) => Some(ClientIdName::read(text)?.0),
                 None => None,
             };
+            let address = match &query.address {
+                Some(text) => Some(IpAddr::read(text)?),
+                None => None,
+            };
             let filter = Nfs4StateFilter {
                 client,
+                address,
                 kind: query.kind,
                 export: query.export,
             };
@@ -86,8 +94,8 @@ impl FromRequestParts<AdminState> for StatesQuery {
         });
         filtered.ok_or_else(|| {
             refused(
-                "the query may have after=NUMBER, limit=1 to 1000, client=ID, kind=open, lock, \
-                 delegation or revoked, and export=PATH",
+                "the query may have after=NUMBER, limit=1 to 1000, client=ID, \
+                 address=ADDRESS, kind=open, lock, delegation or revoked, and export=PATH",
             )
         })
     }
@@ -202,6 +210,7 @@ pub async fn end_client(
             description = "Most states of the page, 100 if left out.",
         ),
         ("client" = inline(Option<ClientIdText>), Query, description = "Those of this client only."),
+        ("address" = inline(Option<AddressText>), Query, description = "Those of clients whose latest sessions came from this address only."),
         ("kind" = inline(Option<Nfs4StateKind>), Query, description = "Those of this kind only."),
         ("export" = Option<String>, Query, description = "Those of this export only."),
     ),

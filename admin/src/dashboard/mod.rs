@@ -27,6 +27,7 @@ const ASSETS: &[(&str, &str, &str)] = &[
     ("history.js", SCRIPT, include_str!("page/history.js")),
     ("main.js", SCRIPT, include_str!("page/main.js")),
     ("service.js", SCRIPT, include_str!("page/service.js")),
+    ("states.js", SCRIPT, include_str!("page/states.js")),
     ("table.js", SCRIPT, include_str!("page/table.js")),
     (
         "style.css",

@@ -2,6 +2,8 @@
 //!
 //! Owners are arbitrary bytes. Those that are not printable ASCII are written as `\x00`.
 
+use std::net::IpAddr;
+
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -198,6 +200,8 @@ pub struct GraceStatus {
 pub struct Nfs4StateFilter {
     /// Of the client with this ID.
     pub client: Option<u64>,
+    /// Of clients whose latest sessions came from this address.
+    pub address: Option<IpAddr>,
     /// Of this kind.
     pub kind: Option<Nfs4StateKind>,
     /// Of this export.

@@ -137,7 +137,9 @@ impl Nfs4Control for StateOfClients {
         let states = self.states.lock().unwrap();
         let states = states.iter().filter(|one| {
             let client = filter.client.map(|id| format!("{id:016x}"));
+            let address = filter.address.map(|address| address.to_string());
             client.is_none_or(|client| one.client == client)
+                && (address.is_none() || one.address == address)
                 && filter.kind.is_none_or(|kind| one.kind == kind)
                 && (filter.export.is_none() || one.export == filter.export)
         });

@@ -105,6 +105,7 @@ impl Nfs4Control for ServiceControl {
     fn states(&self, filter: &Nfs4StateFilter, page: ListPage) -> Result<Nfs4States, ControlError> {
         let filter = StateFilter {
             client: filter.client.map(ClientId),
+            address: filter.address,
             export: filter.export.as_ref().map(|path| ExportId::of(path).0),
             kind: filter.kind.map(|kind| match kind {
                 Nfs4StateKind::Open => StateKind::Open,

@@ -115,6 +115,8 @@ pub enum StateKind {
 pub struct StateFilter {
     /// Of this client only.
     pub client: Option<ClientId>,
+    /// Of clients whose latest sessions came from this address only.
+    pub address: Option<IpAddr>,
     /// On this export only.
     pub export: Option<u64>,
     /// Of this kind only.
@@ -262,9 +264,52 @@ impl StateHome {
         most: usize,
         now: Duration,
     ) -> ReportSlice<StateReport> {
+        match self.own_states(filter, first) {
+            Some(own) => {
+                let own = own.into_iter().map(|index| (index, self.states.get(index)));
+                self.slice_of_states(own, filter, most, now)
+            }
+            None => self.slice_of_states(self.states.iter_from(first), filter, most, now),
+        }
+    }
+
+    /// The indexes from one on of all state of the clients that a filter names; `None` if it names
+    /// none, or they have more than a slice looks at.
+    fn own_states(&self, filter: &StateFilter, first: u32) -> Option<Vec<u32>> {
+        let clients: Vec<&LeasedClient> = match (filter.client, filter.address) {
+            (Some(id), _) => {
+                let index = self.clients.find(id);
+                index
+                    .and_then(|index| self.clients.get(index))
+                    .into_iter()
+                    .collect()
+            }
+            (None, Some(address)) => {
+                let all = self.clients.iter_from(0).map(|(_, client)| client);
+                all.filter(|client| client.is_at(address)).collect()
+            }
+            (None, None) => return None,
+        };
+        let count: usize = clients.iter().map(|client| client.states.len()).sum();
+        if count > SLICE_WORK {
+            return None;
+        }
+        let states = clients.iter().flat_map(|client| &client.states);
+        let mut states: Vec<u32> = states.copied().filter(|index| *index >= first).collect();
+        states.sort_unstable();
+        Some(states)
+    }
+
+    fn slice_of_states<'a>(
+        &'a self,
+        states: impl Iterator<Item = (u32, Option<&'a StateRecord>)>,
+        filter: &StateFilter,
+        most: usize,
+        now: Duration,
+    ) -> ReportSlice<StateReport> {
         let (mut found, mut next) = (Vec::new(), None);
         let mut work = 0;
-        for (index, record) in self.states.iter_from(first) {
+        for (index, record) in states {
             if found.len() >= most || work >= SLICE_WORK {
                 next = Some(index);
                 break;
@@ -292,7 +337,12 @@ impl StateHome {
             StateDetail::Revoked(_) => StateKind::Revoked,
         };
         let export = self.files.get(record.file).map(|file| file.key.export);
+        let is_at = |address| {
+            let client = self.clients.get(record.client_index);
+            client.is_some_and(|client| client.is_at(address))
+        };
         filter.client.is_none_or(|client| record.client == client)
+            && filter.address.is_none_or(is_at)
             && filter.kind.is_none_or(|wanted| kind == wanted)
             && filter.export.is_none_or(|wanted| export == Some(wanted))
     }
@@ -379,6 +429,13 @@ impl StateHome {
         };
         let stateid = Stateid { sequence: 0, other };
         self.revoke(record.client, &stateid).is_ok()
+    }
+}
+
+impl LeasedClient {
+    /// Whether its latest session came from this address.
+    fn is_at(&self, address: IpAddr) -> bool {
+        self.origin.is_some_and(|origin| origin.address == address)
     }
 }
 

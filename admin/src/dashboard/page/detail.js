@@ -2,6 +2,7 @@
 
 import { Chart } from "./chart.js";
 import { bytes, count, perSecond, seconds } from "./format.js";
+import { ClientStates } from "./states.js";
 import { Table, text } from "./table.js";
 
 const byId = (id) => document.getElementById(id);
@@ -38,7 +39,8 @@ function facts(item, within = "") {
 }
 
 export class Detail {
-  constructor() {
+  // `revoke` is called with a state to be revoked, `turned` when another page of states is wanted.
+  constructor(revoke, turned) {
     this.section = byId("detail");
     const charts = {
       throughput: new Chart(byId("detail-throughput"), (value) => perSecond(bytes(value)), { isBytes: true }),
@@ -56,12 +58,13 @@ export class Detail {
       text("p50", (one) => (one.latency ? seconds(one.latency.p50_seconds) : "–"), true),
       text("p99", (one) => (one.latency ? seconds(one.latency.p99_seconds) : "–"), true),
     ], (one) => one.id, "no connections");
-    Object.assign(this, { charts, connections, shown: null });
+    const states = new ClientStates(revoke, turned);
+    Object.assign(this, { charts, connections, states, shown: null });
   }
 
-  // Shows the item that was asked for, with its figures from a time on. `connections` is null for
-  // exports, which have none.
-  show({ kind, name }, item, points, from, connections) {
+  // Shows the item that was asked for, with its figures from a time on. `connections` and
+  // `states` are null for exports, which have none.
+  show({ kind, name }, item, points, from, connections, states) {
     const title = `${kind === "export" ? "Export" : "Client"} ${name}`;
     this.section.hidden = false;
     byId("h-detail").textContent = title;
@@ -91,7 +94,9 @@ export class Detail {
     byId("detail-no-history").hidden = points.length > 0;
     byId("detail-latency").parentElement.hidden = kind !== "export";
     byId("detail-of-client").hidden = connections === null;
+    byId("detail-states-of-client").hidden = states === null;
     this.connections.show(connections ?? []);
+    if (states !== null) this.states.show(states);
   }
 
   hide() {

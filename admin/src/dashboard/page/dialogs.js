@@ -2,6 +2,7 @@
 
 import { parseBytes, wholeBytes } from "./format.js";
 import * as service from "./service.js";
+import { named } from "./states.js";
 
 const byId = (id) => document.getElementById(id);
 
@@ -81,6 +82,16 @@ export const limitExport = ({ path, limits }) =>
   askLimits(`The most that all clients of ${path} get together.`, limits, (wanted) => service.limitExport(path, wanted));
 
 const draining = dialog("drain-dialog", () => service.drain(Number(byId("drain-deadline").value)));
+
+let revoked = null;
+const revoking = dialog("revoke-dialog", () => service.revoke(revoked.stateid));
+
+export const revoke = (state) => unlocked(() => {
+  revoked = state;
+  byId("revoke-of").textContent = `The ${named(state)}.`;
+  byId("revoke-locks").hidden = state.kind !== "open";
+  revoking.open();
+});
 
 // Wires the buttons of the page; `fail` shows what goes wrong outside a dialog.
 export function wire(fail) {

@@ -20,7 +20,7 @@ const charts = {
   write: new Chart(byId("chart-write"), seconds, { least: 1e-5 }),
   busy: new Chart(byId("chart-busy"), percent, { ceiling: 1 }),
 };
-const detail = new Detail();
+const detail = new Detail(dialogs.revoke, () => showDetail().catch(fail));
 
 const tables = {
   reactors: new Table(byId("reactors"), [
@@ -55,7 +55,7 @@ const tables = {
   ], (one) => one.address, "no clients"),
   nfs4: new Table(byId("nfs4"), [
     text("Client", (one) => one.owner),
-    text("Address", (one) => orDash(one.address, String)),
+    link("Address", (one) => orDash(one.address, String), (one) => (one.address === null ? null : place("client", one.address))),
     text("Version", (one) => orDash(one.minor_version, (minor) => `4.${minor}`)),
     text("Callbacks", (one) => one.callbacks),
     text("Lease", (one) => (one.silent_seconds === null
@@ -186,19 +186,26 @@ async function showDetail() {
   const history = itemFigures;
   const item = listed[kind].find((one) => (kind === "client" ? one.address : one.path) === name);
   let connections = null;
+  let states = null;
   if (kind === "client") {
     const { connections: all } = await service.json("api/v1/connections");
     connections = all.filter(({ peer }) => peer.replace(/:\d+$/, "").replace(/^\[|\]$/g, "") === name);
   }
-  // An address that is none, as someone may have written it, has no history.
-  const points = await history.refresh().catch((error) => {
-    if (error.status === 400) return [];
+  // An address that is none, as someone may have written it, has nothing.
+  const unless400 = (asking, nothing) => asking.catch((error) => {
+    if (error.status === 400) return nothing;
     throw error;
   });
+  const points = await unless400(history.refresh(), []);
+  if (kind === "client") {
+    states = await unless400(detail.states.ask(name), { states: [], next: null });
+    // Another page is wanted by now, and shown when it is there.
+    if (states === null) return undefined;
+  }
   // Another one may have been asked for meanwhile.
   if (history !== itemFigures) return undefined;
   const { rates: _, ...told } = item ?? {};
-  return detail.show(wanted, item && told, points, begin(points), connections);
+  return detail.show(wanted, item && told, points, begin(points), connections, states);
 }
 
 let drain = { phase: "serving", remaining_seconds: null };

@@ -67,13 +67,15 @@ export const text = (heading, of, number) => ({
   },
 });
 
-// A column of links; `to` gives where one leads.
+// A column of links; `to` gives where one leads, or null for a word that is none.
 export const link = (heading, of, to) => ({
   heading,
   fill(cell, item) {
     const inside = cell.firstChild ?? cell.appendChild(document.createElement("a"));
     if (inside.textContent !== of(item)) inside.textContent = of(item);
-    inside.setAttribute("href", to(item));
+    const target = to(item);
+    if (target === null) inside.removeAttribute("href");
+    else inside.setAttribute("href", target);
   },
 });
 
@@ -105,7 +107,7 @@ export const meter = (heading, of) => ({
   },
 });
 
-// A column with a button.
+// A column with a button; `label` gives { words, name }, or null for an item without one.
 export const button = (heading, label, press) => ({
   heading,
   fill(cell, item) {
@@ -117,8 +119,10 @@ export const button = (heading, label, press) => ({
       cell.append(inside);
     }
     inside.item = item;
-    const { words, name } = label(item);
-    inside.textContent = words;
-    inside.setAttribute("aria-label", name);
+    const told = label(item);
+    inside.hidden = told === null;
+    if (told === null) return;
+    inside.textContent = told.words;
+    inside.setAttribute("aria-label", told.name);
   },
 });

@@ -127,6 +127,7 @@ fn lists_come_in_slices_and_by_client_file_and_kind() {
 
     let of = |client, export, kind| StateFilter {
         client,
+        address: None,
         export,
         kind,
     };
@@ -136,6 +137,59 @@ fn lists_come_in_slices_and_by_client_file_and_kind() {
     assert_eq!(count(of(None, None, Some(StateKind::Open))), 10);
     assert_eq!(count(of(None, Some(7), None)), 11);
     assert_eq!(count(of(None, Some(8), None)), 0);
+}
+
+#[test]
+fn state_of_an_address_is_found_among_much_of_others() {
+    let mut bed = TestBed::with(StateConfig {
+        states: 1 << 15,
+        states_per_client: 1 << 15,
+        opens_per_file: 1 << 15,
+        ..small_config()
+    });
+    let other = bed.client(b"a");
+    let here = IpAddr::from([192, 0, 2, 8]);
+    let clients = [b"b", b"c"].map(|owner| bed.client_at(owner, here));
+    // More than a slice looks at, before the first and between the others.
+    for number in 0..20_000_u32 {
+        bed.open_both(&other, &number.to_be_bytes(), file(1));
+    }
+    for number in 2..=4 {
+        for client in &clients {
+            bed.open_both(client, b"o", file(number));
+        }
+        bed.open_both(&other, b"o", file(number));
+    }
+    let filter = StateFilter {
+        address: Some(here),
+        ..StateFilter::default()
+    };
+    let (mut found, mut next, mut slices) = (Vec::new(), Some(0), 0);
+    while let Some(first) = next {
+        let slice = bed.home.report_states(&filter, first, 4, bed.now);
+        found.extend(slice.found.iter().map(|one| (one.client, one.file)));
+        (next, slices) = (slice.next, slices + 1);
+    }
+    let expected: Vec<_> = (2..=4)
+        .flat_map(|number| clients.each_ref().map(|client| (client.id, file(number))))
+        .collect();
+    assert_eq!((found, slices), (expected, 2));
+    // Of one client of several conditions, all hold.
+    let of = |address: IpAddr| StateFilter {
+        client: Some(clients[0].id),
+        address: Some(address),
+        ..StateFilter::default()
+    };
+    assert_eq!(states(&bed, of(here)).len(), 3);
+    assert_eq!(states(&bed, of([192, 0, 2, 9].into())).len(), 0);
+    // One with too much is looked for in slices.
+    let filter = StateFilter {
+        client: Some(other.id),
+        kind: Some(StateKind::Lock),
+        ..StateFilter::default()
+    };
+    let slice = bed.home.report_states(&filter, 0, 10, bed.now);
+    assert_eq!((slice.found.len(), slice.next), (0, Some(1 << 14)));
 }
 
 #[test]
