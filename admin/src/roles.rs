@@ -16,6 +16,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use subtle::{Choice, ConstantTimeEq};
+use utoipa::ToSchema;
 
 use crate::config::{ClientAuth, Config};
 use crate::token::{self, TokenError};
@@ -24,7 +25,7 @@ use crate::token::{self, TokenError};
 const SCHEME: &str = "sha256:";
 
 /// What a client may do; each role includes those before it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
     /// Read the state.

@@ -12,6 +12,7 @@ mod figures;
 mod gss;
 mod nfs4;
 mod problem;
+mod requester;
 
 pub use event::{Occurrence, ServiceEvent};
 pub use figures::{Figures, FiguresPoint, ReactorShare};
@@ -21,6 +22,7 @@ pub use nfs4::{
     Nfs4Clients, Nfs4Revocation, Nfs4State, Nfs4StateFilter, Nfs4StateKind, Nfs4States,
 };
 pub use problem::{FieldProblem, Problem, ProblemType, ResourceUse};
+pub use requester::{RequesterProof, RequesterStatus};
 
 /// The version of the program.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

@@ -187,6 +187,12 @@ fn root_and_the_servers_user_make_changes_over_the_socket_without_a_token() {
         author["name"] != "token" && author["address"].is_null(),
         "{author}"
     );
+    let who = Request::new("GET", "/api/v1/whoami").send_to(&bench.socket());
+    let who: serde_json::Value = serde_json::from_str(&who.body).unwrap();
+    assert_eq!(
+        who,
+        json!({ "name": author["name"], "role": "admin", "by": "socket" })
+    );
     // A page of another site cannot use a browser that is made to come by it.
     let told = Request::new("POST", "/api/v1/config/reload").header("origin", "http://x");
     problem(&told.send_to(&bench.socket()), 403);

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use millrace_admin::api::AdminHandle;
 use millrace_admin::client::{Answer, Client, ClientToken, Method, Order, Session, TlsFiles};
 use millrace_admin::config::{Admin, ClientAuth, Config, ReadToken, Tls};
-use millrace_admin::roles::hash;
-use millrace_admin::status::ProblemType;
+use millrace_admin::roles::{Role, hash};
+use millrace_admin::status::{ProblemType, RequesterProof, RequesterStatus};
 use rcgen::DnType;
 use serde_json::Value;
 use support::Service;
@@ -152,6 +152,46 @@ fn a_certificate_may_do_what_its_role_permits_without_a_token() {
         ("cn:ada", "applied"),
     ];
     assert_eq!(pairs, expected);
+}
+
+#[test]
+fn a_requester_is_told_its_name_and_role() {
+    let bench = CertificateBench::new(
+        "certificate dns:ops.example.org operate\ncertificate cn:ada admin\n",
+    );
+    let told = |client: &Client| -> (Option<String>, Option<Role>, Option<RequesterProof>) {
+        let answer = client.get("/api/v1/whoami").unwrap();
+        assert_eq!(answer.status, 200, "{answer:?}");
+        let RequesterStatus { name, role, by } = answer.value().unwrap();
+        (name, role, by)
+    };
+    let name = |name: &str| Some(name.to_owned());
+    let certificate = Some(RequesterProof::Certificate);
+    let otto = bench.client(Some(bench.files("otto", "ops.example.org")));
+    let operates = (
+        name("dns:ops.example.org"),
+        Some(Role::Operate),
+        certificate,
+    );
+    assert_eq!(told(&otto), operates);
+    let ada = || bench.client(Some(bench.files("ada", "ada.example.org")));
+    assert_eq!(
+        told(&ada()),
+        (name("cn:ada"), Some(Role::Admin), certificate)
+    );
+    // A certificate without a role has a name. Neither it nor who has none may read anything else.
+    let eve = bench.client(Some(bench.files("eve", "eve.example.org")));
+    let (eve_name, role, by) = told(&eve);
+    assert!(eve_name.unwrap().contains("eve"));
+    assert_eq!((role, by), (None, certificate));
+    let stranger = bench.client(None);
+    assert_eq!(told(&stranger), (None, None, None));
+    assert_eq!(list(&stranger).status, 401);
+    bench.roles("certificate cn:ada read\n");
+    assert_eq!(
+        told(&ada()),
+        (name("cn:ada"), Some(Role::Read), certificate)
+    );
 }
 
 #[test]

@@ -8,11 +8,12 @@ use std::sync::Arc;
 use millrace_admin::api::{AdminHandle, ApiLimits};
 use millrace_admin::client::{Answer, Client, ClientToken, Method, Order};
 use millrace_admin::config::{Admin, Config, ReadToken};
-use millrace_admin::roles::hash;
+use millrace_admin::roles::{Role, hash};
 use millrace_admin::status::*;
 use serde_json::Value;
 use support::Service;
 use support::ctl::{Bench, ctl, ended, has};
+use support::http::Request;
 
 mod support;
 
@@ -172,6 +173,42 @@ fn every_role_reads_where_reading_needs_a_token() {
         assert_eq!(bench.send(token, &list).status, 200, "{token}");
     }
     assert_eq!(bench.send("none-of-these-tokens", &list).status, 401);
+}
+
+#[test]
+fn a_token_is_told_its_name_and_role_and_guesses_count() {
+    let bench = RoleBench::new(ReadToken::None);
+    let who = |token: &str| {
+        let request = Request::new("GET", "/api/v1/whoami");
+        let request = request.header("authorization", &format!("Bearer {token}"));
+        request.send(bench.admin.address())
+    };
+    let expected = [
+        (READER, "rita", Role::Read),
+        (OPERATOR, "otto", Role::Operate),
+        (ADMIN, "ada", Role::Admin),
+        (ONLY, "token", Role::Admin),
+    ];
+    let all_told = || {
+        for (token, name, role) in expected {
+            let told: RequesterStatus = serde_json::from_str(&who(token).body).unwrap();
+            let status = RequesterStatus {
+                name: Some(name.to_owned()),
+                role: Some(role),
+                by: Some(RequesterProof::Token),
+            };
+            assert_eq!(told, status);
+        }
+    };
+    all_told();
+    assert_eq!(who("none-of-these-tokens").status, 401);
+    assert_eq!(bench.audit()[0]["action"], "wrong token");
+    while who("none-of-these-tokens").status == 401 {}
+    assert_eq!(who("none-of-these-tokens").status, 429);
+    all_told();
+    let nobody = Request::new("GET", "/api/v1/whoami").send(bench.admin.address());
+    let nothing = r#"{"name":null,"role":null,"by":null}"#;
+    assert_eq!((nobody.status, &nobody.body[..]), (200, nothing));
 }
 
 #[test]

@@ -193,6 +193,7 @@ def keyboard_alone_unlocks(page):
     page.press(TOKEN, Keys.ENTER)
     page.until(lambda: not page.find("#unlock-dialog").is_displayed(), "unlocking")
     assert page.text("#unlock") == "Lock"
+    assert page.text("#requester") == "token (admin)", page.text("#requester")
 
 
 def opens_are_listed_and_revoked(page):
@@ -240,6 +241,34 @@ def opens_are_listed_and_revoked(page):
         page.until(lambda: not page.find("#revoke-dialog").is_displayed(), "the end of the dialog")
     page.until(lambda: before - stateids(), "the end of the open")
     page.find("#detail a").click()
+
+
+def one_who_has_a_role_needs_no_token(page):
+    # As with a client certificate, the browser shows who it is, and the page has no token.
+    page.find("#unlock").click()
+    page.until(lambda: page.text("#unlock") == "Unlock", "locking")
+    assert page.text("#requester") == "", page.text("#requester")
+    button = lambda: page.find("#exports tbody tr button")
+    button().click()
+    page.until(lambda: page.find("#unlock-dialog").is_displayed(), "a question for a token")
+    page.press(Keys.ESCAPE)
+    headers = lambda all: page.driver.execute_cdp_cmd("Network.setExtraHTTPHeaders", {"headers": all})
+    page.driver.execute_cdp_cmd("Network.enable", {})
+    headers({"Authorization": f"Bearer {TOKEN}"})
+    page.until(lambda: page.text("#requester") == "token (admin)", "the name and the role")
+    assert page.text("#unlock") == "Unlock"
+    button().click()
+    assert not page.find("#unlock-dialog").is_displayed()
+    assert page.find("#limits-dialog").is_displayed(), "a token is asked for"
+    page.press(Keys.ESCAPE)
+    page.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {
+        "width": 400, "height": 1000, "deviceScaleFactor": 1, "mobile": False})
+    width = page.driver.execute_script(
+        "return document.documentElement.scrollWidth - document.documentElement.clientWidth")
+    assert width <= 0, f"the page is {width} pixels wider than a narrow window"
+    page.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    headers({})
+    page.until(lambda: page.text("#requester") == "", "that the role is gone")
 
 
 def fill(field, text):
@@ -357,8 +386,9 @@ def main():
         for step in [
             shows_figures, a_reload_loses_no_history, charts_tell_values_of_a_time,
             exports_and_clients_have_pages, wrong_token_is_refused, keyboard_alone_unlocks,
-            opens_are_listed_and_revoked, limits_are_set_and_taken_back, focus_stays_while_figures_change, themes_and_sizes,
-            drains_and_serves_again, guide_fits_its_windows, page_kept_its_policy,
+            opens_are_listed_and_revoked, limits_are_set_and_taken_back,
+            focus_stays_while_figures_change, themes_and_sizes, drains_and_serves_again,
+            one_who_has_a_role_needs_no_token, guide_fits_its_windows, page_kept_its_policy,
         ]:
             try:
                 step(page)

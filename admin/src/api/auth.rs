@@ -4,7 +4,7 @@
 //! A handler that changes the configuration takes [`Authorized`] as an argument, and one that does
 //! something else [`Operator`], so that they run for authorized requests only.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use axum::extract::FromRequestParts;
@@ -74,47 +74,61 @@ pub(super) async fn author(
     state: &AdminState,
     needed: Role,
 ) -> Result<Author, Response> {
-    let address = parts.extensions.get::<PeerAddress>();
-    let address = address.map(|PeerAddress(address)| address.ip().to_canonical());
     let identity = certificate(&parts.extensions);
-    let credentials = parts.extensions.get::<PeerCredentials>().copied();
+    let credentials = parts.extensions.get::<PeerCredentials>();
     if let Some(peer) = credentials.filter(|peer| peer.may_change()) {
         return Ok(Author {
             name: peer.name(),
             address: None,
         });
     }
-    let known = parts.extensions.get::<RoleHolder>().cloned();
-    let holder = match known.filter(|holder| holder.role >= needed) {
-        Some(holder) => holder,
-        None => {
-            let claim = Claim {
-                token: bearer(&parts.headers),
-                peer: credentials,
-                certificate: identity.clone(),
-                address,
-            };
-            let context = state.clone();
-            in_time(state, move || {
-                let AdminState {
-                    control,
-                    config_store,
-                    tokens,
-                    ..
-                } = &context;
-                tokens.check(&**control, config_store, &claim, needed)
-            })
-            .await?
-            .map_err(Refusal::answer)?
-        }
-    };
+    let holder = role_holder(parts, state, needed).await?;
     let name = holder
         .name
         .or_else(|| identity.map(|identity| identity.name.clone()));
     Ok(Author {
         name: name.unwrap_or_else(|| "token".to_owned()),
-        address: address.map(|address| address.to_string()),
+        address: address(&parts.extensions).map(|address| address.to_string()),
     })
+}
+
+/// Who a request is from, by a token, a user or a certificate with this role.
+///
+/// # Errors
+///
+/// The response to send.
+pub(super) async fn role_holder(
+    parts: &Parts,
+    state: &AdminState,
+    needed: Role,
+) -> Result<RoleHolder, Response> {
+    let known = parts.extensions.get::<RoleHolder>().cloned();
+    if let Some(holder) = known.filter(|holder| holder.role >= needed) {
+        return Ok(holder);
+    }
+    let claim = Claim {
+        token: bearer(&parts.headers),
+        peer: parts.extensions.get::<PeerCredentials>().copied(),
+        certificate: certificate(&parts.extensions),
+        address: address(&parts.extensions),
+    };
+    let context = state.clone();
+    let checked = in_time(state, move || {
+        let AdminState {
+            control,
+            config_store,
+            tokens,
+            ..
+        } = &context;
+        tokens.check(&**control, config_store, &claim, needed)
+    });
+    checked.await?.map_err(Refusal::answer)
+}
+
+/// The address that a request came from over TCP.
+fn address(extensions: &Extensions) -> Option<IpAddr> {
+    let address = extensions.get::<PeerAddress>();
+    address.map(|PeerAddress(address)| address.ip().to_canonical())
 }
 
 /// The verified certificate of the client of a request.

@@ -64,6 +64,7 @@ mod throttle;
 mod tls;
 mod token_check;
 mod upload;
+mod whoami;
 mod write_timeout;
 
 pub use auth::{Authorized, Operator, PeerAddress, PeerIdentity};

@@ -16,7 +16,7 @@ use super::query::{self, QueryKeys};
 use super::upload::received;
 use super::{
     bans, capture, client_limits, clients, config, connections, document, drain, events, figures,
-    gss, health, listeners, log, nfs4, status,
+    gss, health, listeners, log, nfs4, status, whoami,
 };
 use crate::config::ReadToken;
 use crate::dashboard;
@@ -35,6 +35,7 @@ pub fn table() -> OpenApiRouter<AdminState> {
         .routes(routes!(health::readyz))
         .routes(routes!(document::openapi))
         .routes(routes!(status::version))
+        .routes(routes!(whoami::show))
         .routes(routes!(config::show, config::put, config::patch))
         .routes(routes!(config::history))
         .routes(routes!(config::generation))
@@ -116,9 +117,10 @@ async fn admitted(
 ) -> Result<Request, Response> {
     let config = context.config_store.config();
     origin::check(&request, &config.admin.hosts)?;
-    // The dashboard's page and the guide contain no figures, and health checks have no token.
+    // The dashboard's page and the guide contain no figures, and health checks have no token. The
+    // page asks what it may do before it has one.
     let path = request.uri().path();
-    let open = matches!(path, "/" | "/healthz" | "/readyz")
+    let open = matches!(path, "/" | "/healthz" | "/readyz" | whoami::PATH)
         || ["/assets/", "/docs/"]
             .iter()
             .any(|folder| path.starts_with(folder));

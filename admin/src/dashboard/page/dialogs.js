@@ -39,20 +39,31 @@ function dialog(id, attempt) {
   return { open, run };
 }
 
+let needed = "read";
 const unlocking = dialog("unlock-dialog", async () => {
-  await service.unlock(byId("token").value.trim());
+  await service.unlock(byId("token").value.trim(), needed);
   byId("token").value = "";
   showLock();
 });
 
-function showLock() {
+// Shows who the server takes this page for.
+export function showLock() {
+  const { name, role } = service.who();
   byId("unlock").textContent = service.isUnlocked() ? "Lock" : "Unlock";
+  byId("requester").textContent = name === null ? "" : `${name} (${role ?? "no role"})`;
 }
 
-// Runs `action` with the token at hand, asking for it first.
-function unlocked(action) {
-  if (service.isUnlocked()) action();
-  else unlocking.open(action);
+function askToken(role, then) {
+  needed = role;
+  const { name, role: own } = service.who();
+  byId("unlock-role").textContent = own === null || role === "read" ? "" : `${name} has the role ${own}, and this needs ${role}.`;
+  unlocking.open(then);
+}
+
+// Runs `action`, which needs a role, asking for a token first if this page does not have the role.
+function unlocked(role, action) {
+  if (service.may(role)) action();
+  else askToken(role, action);
 }
 
 let subject = null;
@@ -64,7 +75,7 @@ const limiting = dialog("limits-dialog", async () => {
 });
 
 function askLimits(words, { iops, bandwidth_bytes: bandwidth }, set) {
-  unlocked(() => {
+  unlocked("admin", () => {
     subject = { set };
     byId("limits-of").textContent = words;
     byId("limit-iops").value = iops ?? "";
@@ -86,7 +97,7 @@ const draining = dialog("drain-dialog", () => service.drain(Number(byId("drain-d
 let revoked = null;
 const revoking = dialog("revoke-dialog", () => service.revoke(revoked.stateid));
 
-export const revoke = (state) => unlocked(() => {
+export const revoke = (state) => unlocked("operate", () => {
   revoked = state;
   byId("revoke-of").textContent = `The ${named(state)}.`;
   byId("revoke-locks").hidden = state.kind !== "open";
@@ -96,13 +107,12 @@ export const revoke = (state) => unlocked(() => {
 // Wires the buttons of the page; `fail` shows what goes wrong outside a dialog.
 export function wire(fail) {
   byId("unlock").addEventListener("click", () => {
-    if (!service.isUnlocked()) return unlocking.open();
-    service.lock();
-    showLock();
+    if (!service.isUnlocked()) return askToken("read");
+    return service.lock().then(showLock, fail);
   });
   byId("limits-remove").addEventListener("click", () =>
     limiting.run(() => subject.set({ iops: null, bandwidth_bytes: null })));
-  byId("drain").addEventListener("click", () => unlocked(() => draining.open()));
+  byId("drain").addEventListener("click", () => unlocked("operate", () => draining.open()));
   byId("drain-cancel").addEventListener("click", () =>
-    unlocked(() => service.serveAgain().catch(fail)));
+    unlocked("operate", () => service.serveAgain().catch(fail)));
 }

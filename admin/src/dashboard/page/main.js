@@ -261,6 +261,7 @@ const PARTS = [
   }],
   [() => service.json("api/v1/drain"), (answer) => { drain = answer; showState(); }],
   [() => service.json("api/v1/config/pending"), showPending],
+  [() => service.identify(), dialogs.showLock],
   // Last, as it answers even where reactors do not.
   [() => service.stalled(), (answer) => { stalled = answer; showState(); }],
   [() => service.json("api/v1/listeners"), ({ listeners }) => {

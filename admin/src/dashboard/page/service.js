@@ -1,9 +1,15 @@
 // The server's API. The token lives in this module's memory only.
 
+const RANKS = { read: 1, operate: 2, admin: 3 };
+const NONE = { name: null, role: null, by: null };
+
 let token = null;
+let requester = NONE;
 
 export const isUnlocked = () => token !== null;
-export const lock = () => { token = null; };
+// Who the server takes this page for, and whether it may do what needs a role.
+export const who = () => requester;
+export const may = (role) => (RANKS[requester.role] ?? 0) >= RANKS[role];
 
 // What the server says against a request, in words.
 export class Refusal extends Error {
@@ -38,18 +44,35 @@ async function change(method, path, body, headers = {}) {
   return answer.status === 204 ? null : answer.json();
 }
 
-// Takes a token, if the server does: a change of nothing is tried with it.
-export async function unlock(candidate) {
+// Asks who the server takes this page for: by the browser's certificate, or by what stands before the
+// server. A token is asked for once only, as a wrong one counts.
+export async function identify() {
+  if (token !== null) return;
+  const answer = await json("api/v1/whoami");
+  // A token may have been taken meanwhile.
+  if (token === null) requester = answer;
+}
+
+// Takes a token, if the server knows it and its role is enough.
+export async function unlock(candidate, role) {
   const before = token;
   token = candidate;
   try {
-    await change("PATCH", "api/v1/config?dry_run=true", {}, {
-      "Content-Type": "application/merge-patch+json", "If-Match": "*",
-    });
+    const answer = await json("api/v1/whoami");
+    if (RANKS[answer.role] < RANKS[role]) {
+      throw new Error(`${answer.name} has the role ${answer.role}, and this needs ${role}`);
+    }
+    requester = answer;
   } catch (error) {
     token = before;
     throw error;
   }
+}
+
+export async function lock() {
+  token = null;
+  requester = NONE;
+  await identify();
 }
 
 export const limitClient = (address, limits) =>
