@@ -256,6 +256,21 @@ fn what_was_done_is_counted() {
     let took = [("export", "/scratch"), ("call", "other")];
     assert!(count("millrace_export_duration_seconds_sum", &took) > 0.0);
     assert!(calls.iter().all(|call| timed_on("/idle", call) == 0.0));
+    // The same calls, by the class of the client: the entry of the limits that applies to it.
+    for call in calls {
+        let with = [("class", "127.0.0.0/8"), ("call", call)];
+        let of_class = count("millrace_client_class_duration_seconds_count", &with);
+        assert_eq!(of_class, timed_on("/scratch", call), "{call}");
+    }
+    let other = [("class", "other")];
+    assert_eq!(
+        sum(
+            &samples,
+            "millrace_client_class_duration_seconds_count",
+            &other
+        ),
+        0.0
+    );
     // The same sums, for the history of figures.
     let totals = Control::totals(&*service.control());
     let moved = totals.bytes_read + totals.bytes_written;

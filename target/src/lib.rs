@@ -25,5 +25,5 @@ pub mod store_times;
 pub mod tcp;
 pub mod transfer;
 
-pub use access::{export_counters, exports, handle};
+pub use access::{call_histograms, export_counters, exports, handle};
 pub use rpc::{call, counters, replay};

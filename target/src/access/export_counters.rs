@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use millrace_primitives::{CoreBlock, Counter, Histogram, HistogramSnapshot};
 use millrace_store::Store;
 
+use super::call_histograms::{CallHistograms, ClassHistograms};
 use super::exports::{Export, ExportId, Exports};
 use crate::latency::{LatencyBatch, TurnEnd};
 
@@ -56,14 +57,14 @@ pub struct ExportCounters {
     pub bytes_read: Counter,
     /// Bytes of file data written.
     pub bytes_written: Counter,
-    latencies: [Histogram; ExportCall::ALL.len()],
+    latencies: CallHistograms,
 }
 
 impl ExportCounters {
     /// Time from the arrival of calls to the end of the reactor's turn that encoded their replies.
     #[must_use]
     pub fn latency(&self, call: ExportCall) -> &Histogram {
-        &self.latencies[call as usize]
+        self.latencies.of(call)
     }
 
     /// Counts a call, but for its latency.
@@ -149,14 +150,18 @@ impl ExportsCounters {
 /// Calls on exports that were answered in this turn and are not timed yet.
 #[derive(Debug, Default)]
 pub(super) struct AnsweredExportCalls {
-    batch: LatencyBatch<(Arc<CoreBlock<ExportCounters>>, ExportCall)>,
+    batch: LatencyBatch<AnsweredKind>,
 }
 
+/// Whose latency a call is: that of an export and that of a class of clients.
+type AnsweredKind = (Arc<CoreBlock<ExportCounters>>, ClassHistograms, ExportCall);
+
 impl AnsweredExportCalls {
-    /// Counts a call on an export that moved so many bytes of file data.
+    /// Counts a call on an export, of a client of a class, that moved so many bytes of file data.
     pub fn count<S>(
         &self,
         export: &Export<S>,
+        class: &ClassHistograms,
         success: bool,
         (read, written): (u32, u32),
         arrived: Instant,
@@ -166,8 +171,10 @@ impl AnsweredExportCalls {
         };
         counters.record(success, read, written);
         let call = ExportCall::of(read, written);
-        let is_same = |(other, noted): &(Arc<_>, _)| Arc::ptr_eq(other, counters) && *noted == call;
-        let whose = || (Arc::clone(counters), call);
+        let is_same = |(other, other_class, noted): &AnsweredKind| {
+            Arc::ptr_eq(other, counters) && other_class.is(class) && *noted == call
+        };
+        let whose = || (Arc::clone(counters), class.clone(), call);
         self.batch.note_if_new(is_same, whose, arrived, observe);
     }
 
@@ -177,13 +184,10 @@ impl AnsweredExportCalls {
     }
 }
 
-fn observe(
-    (counters, call): &(Arc<CoreBlock<ExportCounters>>, ExportCall),
-    took: Duration,
-    calls: u64,
-) {
+fn observe((counters, class, call): &AnsweredKind, took: Duration, calls: u64) {
     let nanoseconds = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
     counters.latency(*call).observe_equal(nanoseconds, calls);
+    class.of(*call).observe_equal(nanoseconds, calls);
 }
 
 #[cfg(test)]
@@ -193,7 +197,7 @@ mod tests {
     use crate::exports::{Rules, Squash};
 
     #[test]
-    fn calls_of_one_turn_are_timed_by_export_and_by_what_they_did() {
+    fn calls_of_one_turn_are_timed_by_export_by_class_and_by_what_they_did() {
         let rules = ["/a", "/b"].map(|path| Rules {
             path: path.to_owned(),
             clients: Vec::new(),
@@ -210,14 +214,18 @@ mod tests {
         }
         let answered = AnsweredExportCalls::default();
         let arrived = Instant::now();
-        for (export, moved) in [
-            (one, (0, 0)),
-            (one, (0, 0)),
-            (one, (1, 0)),
-            (other, (1, 0)),
-            (other, (0, 1)),
+        let classes = [(); 2].map(|()| Arc::<CoreBlock<CallHistograms>>::default());
+        let [first, second] = classes
+            .each_ref()
+            .map(|class| ClassHistograms::new(Arc::clone(class)));
+        for (export, class, moved) in [
+            (one, &first, (0, 0)),
+            (one, &second, (0, 0)),
+            (one, &second, (1, 0)),
+            (other, &second, (1, 0)),
+            (other, &first, (0, 1)),
         ] {
-            answered.count(export, true, moved, arrived);
+            answered.count(export, class, true, moved, arrived);
         }
         answered.settle(&TurnEnd::new(Instant::now));
         let counts = [one, other].map(|export| {
@@ -225,5 +233,8 @@ mod tests {
             ExportCall::ALL.map(|call| counters.latency(call).snapshot().count())
         });
         assert_eq!(counts, [[1, 0, 2], [1, 1, 0]]);
+        let counts =
+            classes.map(|class| ExportCall::ALL.map(|call| class.of(call).snapshot().count()));
+        assert_eq!(counts, [[0, 1, 1], [2, 0, 1]]);
     }
 }

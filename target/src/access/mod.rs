@@ -4,6 +4,7 @@
 //! It is decided once for each handle of a call (`Access::object`); only a call that waited for a
 //! long time looks again before it changes anything (`Access::check_writable_again`).
 
+pub mod call_histograms;
 pub mod export_counters;
 pub mod exports;
 pub mod handle;
@@ -16,6 +17,7 @@ use std::time::Instant;
 
 use millrace_store::{Caller, Handle, Store};
 
+use call_histograms::ClassHistograms;
 use export_counters::{AnsweredExportCalls, ExportsCounters};
 use exports::{Export, ExportId, Exports};
 use handle::{HandleError, HandleKey};
@@ -64,15 +66,17 @@ impl<S: Store> ServedExports<S> {
         &self.counters
     }
 
-    /// Counts a call on an export that moved so many bytes of file data: read, written.
+    /// Counts a call on an export, of a client of a class, that moved so many bytes of file data:
+    /// read, written.
     pub(crate) fn count(
         &self,
         export: &Export<S>,
+        class: &ClassHistograms,
         success: bool,
         moved: (u32, u32),
         arrived: Instant,
     ) {
-        self.answered.count(export, success, moved, arrived);
+        self.answered.count(export, class, success, moved, arrived);
     }
 
     /// Times the calls of the turn that ends.

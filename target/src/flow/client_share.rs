@@ -1,6 +1,6 @@
 //! One client on one reactor.
 
-use std::cell::Cell;
+use std::cell::{Cell, Ref, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
@@ -11,6 +11,7 @@ use super::gate::Gate;
 use super::policy::{Claim, FIRST_RECEIVES, WEIGHT};
 use super::{Cause, ClientRecord};
 use crate::call::TransportKind;
+use crate::call_histograms::ClassHistograms;
 
 /// A client on one reactor.
 pub struct ClientShare {
@@ -46,10 +47,17 @@ pub struct ClientShare {
     record_bytes: Cell<usize>,
     /// Buffers held by its calls, from their allocation until the fabric has released them.
     pub(super) memory: Rc<MemoryShare>,
+    /// The latencies of its class.
+    pub(super) class: RefCell<ClassHistograms>,
 }
 
 impl ClientShare {
-    pub(super) fn new(record: Arc<ClientRecord>, reactor: usize, now: Instant) -> Self {
+    pub(super) fn new(
+        record: Arc<ClientRecord>,
+        class: ClassHistograms,
+        reactor: usize,
+        now: Instant,
+    ) -> Self {
         let gate = Gate::new(Arc::clone(record.limit()));
         let memory = MemoryShare::counted(&record.slot(reactor).memory);
         Self {
@@ -71,6 +79,7 @@ impl ClientShare {
             tcp: Cell::new(0),
             record_bytes: Cell::new(0),
             memory: Rc::new(memory),
+            class: RefCell::new(class),
         }
     }
 
@@ -96,6 +105,12 @@ impl ClientShare {
     #[must_use]
     pub fn memory(&self) -> &Rc<MemoryShare> {
         &self.memory
+    }
+
+    /// The latencies of its class: the entry of the limits that applies to it.
+    #[inline]
+    pub(crate) fn class(&self) -> Ref<'_, ClassHistograms> {
+        self.class.borrow()
     }
 
     /// Whether it has connections of any transport.

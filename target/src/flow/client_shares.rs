@@ -12,8 +12,12 @@ use millrace_reactor::Clock;
 
 use super::gate::Gate;
 use super::policy::{self, Claim, FIRST_RECEIVES, Pressure};
-use super::{Cause, ClientShare, ClientTable, FlowCounters, InFlightPeak, TaskLimits, Usage};
+use super::{
+    Cause, ClassesHistograms, ClientRecord, ClientShare, ClientTable, FlowCounters, InFlightPeak,
+    TaskLimits, Usage,
+};
 use crate::call::{Broken, TransportKind};
+use crate::call_histograms::ClassHistograms;
 use crate::exports::ExportId;
 
 /// Receives may take half of the buffers of their class; the other half is for replies and new
@@ -44,6 +48,7 @@ struct Inner {
     gauges: Arc<PoolGauges>,
     receive_class: Class,
     counters: Arc<FlowCounters>,
+    classes: ClassesHistograms,
     used_peak: InFlightPeak,
     shares: RefCell<HashMap<IpAddr, Rc<ClientShare>>>,
     exports: RefCell<HashMap<ExportId, Rc<Gate>>>,
@@ -83,6 +88,7 @@ impl Flow {
                 gauges: pool.gauges(),
                 receive_class,
                 counters: Arc::default(),
+                classes: ClassesHistograms::default(),
                 used_peak: InFlightPeak::new(clock.now()),
                 shares: RefCell::default(),
                 exports: RefCell::default(),
@@ -116,6 +122,12 @@ impl Flow {
         &self.inner.counters
     }
 
+    /// The latencies of its clients' calls, by class.
+    #[must_use]
+    pub fn classes(&self) -> &ClassesHistograms {
+        &self.inner.classes
+    }
+
     /// The client at an address.
     #[must_use]
     pub fn client(&self, address: IpAddr) -> Rc<ClientShare> {
@@ -123,7 +135,8 @@ impl Flow {
         let mut shares = inner.shares.borrow_mut();
         let client = shares.entry(address).or_insert_with(|| {
             let record = inner.clients.client(address);
-            let client = ClientShare::new(record, inner.reactor, inner.clock.now());
+            let class = inner.class_of(&record);
+            let client = ClientShare::new(record, class, inner.reactor, inner.clock.now());
             inner.bound_memory(&client);
             Rc::new(client)
         });
@@ -334,8 +347,11 @@ impl Flow {
 
     /// Notifies waiting calls that limits have changed ([`ClientTable::set_limits`]).
     pub fn limits_changed(&self) {
-        for client in self.inner.shares.borrow().values() {
+        let inner = &*self.inner;
+        inner.classes.sweep(&inner.clients.classes());
+        for client in inner.shares.borrow().values() {
             client.gate.changed();
+            client.class.replace(inner.class_of(&client.record));
         }
         let mut exports = self.inner.exports.borrow_mut();
         for gate in exports.values() {
@@ -468,6 +484,11 @@ impl Flow {
 }
 
 impl Inner {
+    /// The latencies of the class of a client.
+    fn class_of(&self, client: &ClientRecord) -> ClassHistograms {
+        ClassHistograms::new(self.classes.keep(client.class()))
+    }
+
     /// Sets a client's limit of memory to that of every client.
     fn bound_memory(&self, client: &ClientShare) {
         for (class, most) in Class::ALL.into_iter().zip(&self.holds) {

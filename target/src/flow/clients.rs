@@ -10,6 +10,7 @@ use ipnet::IpNet;
 use millrace_primitives::CoreBlock;
 
 use super::bans::Bans;
+use super::client_classes::ClassNames;
 use super::gate::Origin;
 use super::rate::{Limit, Rates};
 use super::usage::{ClientSlot, ClientsUsage, Totals};
@@ -46,6 +47,7 @@ struct Table {
     /// The totals of removed clients.
     gone: Totals,
     limits: Vec<ClientLimit>,
+    classes: ClassNames,
     exports: HashMap<ExportId, Arc<Limit>>,
 }
 
@@ -63,6 +65,8 @@ pub struct ClientLimit {
 pub struct ClientRecord {
     address: IpAddr,
     limit: Arc<Limit>,
+    /// The name of its class. Locked for new shares of reactors, and by changes of limits.
+    class: Mutex<Arc<str>>,
     /// Its usage on each reactor, at least one. Written by that reactor only.
     pub(super) slots: Box<[CoreBlock<ClientSlot>]>,
 }
@@ -96,10 +100,12 @@ impl ClientTable {
         }
         let slots = std::iter::repeat_with(CoreBlock::default);
         let limit = Arc::<Limit>::default();
-        limit.set(table.rates_of(address), 0);
+        let entry = table.entry_of(address);
+        limit.set(table.rates_at(entry), 0);
         let client = Arc::new(ClientRecord {
             address,
             limit,
+            class: Mutex::new(table.classes.at(entry)),
             slots: slots.take(self.inner.reactors).collect(),
         });
         table.clients.insert(address, Arc::clone(&client));
@@ -124,7 +130,8 @@ impl ClientTable {
     pub fn usage(&self) -> ClientsUsage {
         let mut table = self.lock();
         table.sweep();
-        let of = |client: &Arc<ClientRecord>| client.usage(table.rates_of(client.address));
+        let rates = |address| table.rates_at(table.entry_of(address));
+        let of = |client: &Arc<ClientRecord>| client.usage(rates(client.address));
         let mut present: Vec<_> = table.clients.values().map(of).collect();
         let gone = table.gone;
         drop(table);
@@ -149,8 +156,11 @@ impl ClientTable {
         let now = self.inner.origin.nanoseconds(now);
         let mut table = self.lock();
         clients.clone_into(&mut table.limits);
+        table.classes.set(clients);
         for (address, client) in &table.clients {
-            client.limit.set(table.rates_of(*address), now);
+            let entry = table.entry_of(*address);
+            client.limit.set(table.rates_at(entry), now);
+            *client.lock_class() = table.classes.at(entry);
         }
         let mut new: HashMap<ExportId, Rates> = exports.into_iter().collect();
         for (export, limit) in &table.exports {
@@ -169,6 +179,12 @@ impl ClientTable {
         let inner = &*self.inner;
         inner.exports_limited.store(exports, Ordering::Relaxed);
         inner.limited.store(exports || clients, Ordering::Relaxed);
+    }
+
+    /// The classes that clients may have now.
+    #[must_use]
+    pub fn classes(&self) -> Vec<Arc<str>> {
+        self.lock().classes.all()
     }
 
     /// Calls that wait for the limit of an export, on all reactors.
@@ -223,11 +239,16 @@ impl Table {
         self.sweep_at = 2 * self.clients.len() + 16;
     }
 
-    fn rates_of(&self, address: IpAddr) -> Rates {
-        let address = address.to_canonical();
-        let of = |entry: &&ClientLimit| entry.networks.iter().any(|n| n.contains(&address));
-        let entry = self.limits.iter().find(of);
+    fn rates_at(&self, entry: Option<usize>) -> Rates {
+        let entry = entry.and_then(|position| self.limits.get(position));
         entry.map_or_else(Rates::default, |entry| entry.rates)
+    }
+
+    /// The position of the first entry of the limits with a network of a client.
+    fn entry_of(&self, address: IpAddr) -> Option<usize> {
+        let address = address.to_canonical();
+        let of = |entry: &ClientLimit| entry.networks.iter().any(|n| n.contains(&address));
+        self.limits.iter().position(of)
     }
 }
 
@@ -242,6 +263,16 @@ impl ClientRecord {
     #[must_use]
     pub fn limit(&self) -> &Arc<Limit> {
         &self.limit
+    }
+
+    /// The name of its class: of the entry of the limits that applies to it.
+    #[must_use]
+    pub fn class(&self) -> Arc<str> {
+        Arc::clone(&self.lock_class())
+    }
+
+    fn lock_class(&self) -> MutexGuard<'_, Arc<str>> {
+        self.class.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The number of reactors with RDMA connections of it.

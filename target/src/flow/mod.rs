@@ -15,6 +15,7 @@
 //! process is locked for new connections and changes of limits.
 
 mod bans;
+mod client_classes;
 mod client_share;
 mod client_shares;
 mod clients;
@@ -28,6 +29,7 @@ mod task_limits;
 mod usage;
 
 pub use bans::{Bans, TooManyBans};
+pub use client_classes::ClassesHistograms;
 pub use client_share::ClientShare;
 pub use client_shares::Flow;
 pub(crate) use client_shares::RECEIVES_PART;

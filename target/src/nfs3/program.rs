@@ -20,8 +20,8 @@ use crate::access::ServedExports;
 use crate::call::{Answer, Bulk, NoBulk, Reply};
 use crate::exports::Export;
 use crate::latency::TurnEnd;
-use crate::rpc::CallSubject;
 use crate::rpc::program::{Program, ProgramAnswer, ProgramCall, ProgramInfo, Unserved};
+use crate::rpc::{CallSubject, ConnectionRef};
 use crate::state::DelegationGate;
 
 /// NFS version 3 over the exports of one reactor.
@@ -155,12 +155,15 @@ impl<S: Store> Nfs3<S> {
         context: &Context<'_, S>,
         done: &mut ProgramAnswer,
         reply: &Reply,
+        connection: &ConnectionRef,
         arrived: Instant,
     ) {
         done.turned_away = context.turned_away.get();
         if let Some(export) = context.export {
             let moved = (reply.account.read, reply.account.written);
-            self.exports.count(export, done.success, moved, arrived);
+            let class = connection.share().class();
+            self.exports
+                .count(export, &class, done.success, moved, arrived);
         }
     }
 
@@ -243,7 +246,7 @@ impl<S: Store> Program for Nfs3<S> {
             context.subject = Err(status);
         }
         let mut done = self.execute(&context, arguments, call, reply).await?;
-        self.ended(&context, &mut done, reply, call.arrived);
+        self.ended(&context, &mut done, reply, call.connection, call.arrived);
         Ok(done)
     }
 
@@ -266,7 +269,7 @@ impl<S: Store> Program for Nfs3<S> {
         if !matches!(done.answer, Answer::Send) {
             return None;
         }
-        self.ended(&context, &mut done, reply, call.arrived);
+        self.ended(&context, &mut done, reply, call.connection, call.arrived);
         Some(done)
     }
 

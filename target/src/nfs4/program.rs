@@ -23,6 +23,7 @@ use crate::access::ServedExports;
 use crate::call::{Answer, Bulk, NoBulk, Reply, Shortage};
 use crate::exports::Exports;
 use crate::latency::TurnEnd;
+use crate::rpc::ConnectionRef;
 use crate::rpc::program::{Program, ProgramAnswer, ProgramCall, ProgramInfo, Unserved};
 
 /// NFS version 4 over the exports of one reactor, with the state of clients behind `H`.
@@ -96,11 +97,13 @@ impl<S: Store, H: StateSeam> Nfs4<S, H> {
         run: &CompoundRun<'_, S, H>,
         (answer, success): (Answer, bool),
         reply: &Reply,
+        connection: &ConnectionRef,
         arrived: Instant,
     ) -> ProgramAnswer {
         if let Some(export) = run.export {
             let moved = (reply.account.read, reply.account.written);
-            self.exports.count(export, success, moved, arrived);
+            let class = connection.share().class();
+            self.exports.count(export, &class, success, moved, arrived);
         }
         ProgramAnswer {
             answer,
@@ -195,7 +198,13 @@ impl<S: Store, H: StateSeam> Program for Nfs4<S, H> {
             }
             Err(unserved) => return Err(unserved),
         };
-        Ok(self.ended(&run, (answer, success), reply, call.arrived))
+        Ok(self.ended(
+            &run,
+            (answer, success),
+            reply,
+            call.connection,
+            call.arrived,
+        ))
     }
 
     fn serve_at_once(
@@ -220,7 +229,13 @@ impl<S: Store, H: StateSeam> Program for Nfs4<S, H> {
         run.execute_at_once(call, &header, &operations, &mut results)?;
         let success = results.status() == OperationStatus::Ok;
         results.finish();
-        Some(self.ended(&run, (Answer::Send, success), reply, call.arrived))
+        Some(self.ended(
+            &run,
+            (Answer::Send, success),
+            reply,
+            call.connection,
+            call.arrived,
+        ))
     }
 
     fn turned(&self, end: &TurnEnd) {

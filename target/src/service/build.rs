@@ -416,6 +416,7 @@ fn spawn(
             exports: shared.programs.export_counters(),
             rdma: Arc::clone(&shared.counters),
             flow: Arc::clone(shared.flow.counters()),
+            classes: shared.flow.classes().clone(),
             tcp: tcp.counters(),
             providers: Providers::new(fabrics.counters),
             backend: room.backend(),

@@ -37,7 +37,7 @@ use super::worker::ReactorMessage;
 use super::{clusters, folders, hardening};
 use crate::counters::ProgramsCounters;
 use crate::export_counters::ExportsCounters;
-use crate::flow::{ClientTable, FlowCounters};
+use crate::flow::{ClassesHistograms, ClientTable, FlowCounters};
 use crate::nfs3::Nfs3Counters;
 use crate::nfs4::Nfs4Counters;
 use crate::rdma::ConnectionCounters;
@@ -65,6 +65,8 @@ pub struct ReactorParts {
     pub rdma: Arc<ConnectionCounters>,
     /// Its flow control.
     pub flow: Arc<FlowCounters>,
+    /// Latencies of its clients' calls, by class.
+    pub classes: ClassesHistograms,
     /// Its TCP connections.
     pub tcp: Arc<TcpCounters>,
     /// Its providers.

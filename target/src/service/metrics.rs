@@ -86,6 +86,7 @@ impl MetricsSource for ServiceControl {
         replay(out, &self.replay);
         let most = self.config().admin.client_series as usize;
         let usage = self.client_usage();
+        self.class_latencies(out);
         self.client_series
             .collect(out, &usage, most, Instant::now());
         let state = self.readiness();
@@ -138,6 +139,22 @@ impl ServiceControl {
                 out.number(&catalogue::EXPORT_DATA, &[path, way], bytes);
             }
             self.export_latencies(out, path, id);
+        }
+    }
+
+    fn class_latencies(&self, out: &mut Families) {
+        for class in self.clients.classes() {
+            for parts in &self.parts {
+                // Those without clients on a reactor have nothing there.
+                let Some(histograms) = parts.classes.get(&class) else {
+                    continue;
+                };
+                for call in ExportCall::ALL {
+                    let took = histograms.of(call).snapshot();
+                    let labels = &[&*class, call.name()];
+                    out.histogram(&catalogue::CLIENT_CLASS_DURATION, labels, &took);
+                }
+            }
         }
     }
 

@@ -46,6 +46,10 @@ super::families! {
     CLIENT_DATA = Counter "millrace_client_data_bytes_total" in "bytes" [CLIENT, TRANSFER]
         "Bytes of file data read or written by a client."
         for "Which clients use the bandwidth.";
+    CLIENT_CLASS_DURATION = Histogram "millrace_client_class_duration_seconds" in "seconds"
+        [CLIENT_CLASS, EXPORT_CALL]
+        "Time from the arrival of an NFS call of a class of clients to the end of the turn that encoded its reply."
+        for "Whether clients with other limits get other latencies.";
     CLIENT_THROTTLED = Counter "millrace_client_throttled_seconds_total" in "seconds" [CLIENT]
         "Time that a client's calls had to wait for a limit or for its share, summed over calls."
         for "Which clients are throttled.";

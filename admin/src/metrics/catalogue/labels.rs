@@ -109,6 +109,9 @@ labels! {
     CLIENT = "client"
         "The client's address; `other` for all clients without a series of their own (`admin.client_series`), and for clients that have left."
         [];
+    CLIENT_CLASS = "class"
+        "The networks of the first entry of `limits` that applies to the client, joined by commas: of more than eight the first, and how many more. `other` for clients without an entry, and for those of entries after the 64th."
+        [];
     RELEASE = "version" "The version of millraced." [];
     PROFILE = "profile" "The build profile." ["debug", "release"];
     RUSTC = "rustc" "The version of the compiler." [];

@@ -180,6 +180,9 @@ pub(super) static ROWS: &[(&str, &[Panel])] = &[
             panel!(Lines "99th percentile by export" "s" "p99 of the time inside the server, of calls \
                 that read or write data and of all others."
                 r#"histogram_quantile(0.99, sum by (le, export, call) (rate(millrace_export_duration_seconds_bucket{instance=~"$instance"}[$__rate_interval])))"# => "{{export}} {{call}}"),
+            panel!(Lines "99th percentile by class of clients" "s" "p99 of the time inside the server, by \
+                the entry of `limits` that applies to the client."
+                r#"histogram_quantile(0.99, sum by (le, class, call) (rate(millrace_client_class_duration_seconds_bucket{instance=~"$instance"}[$__rate_interval])))"# => "{{class}} {{call}}"),
             panel!(Lines "Exports by fill" "percentunit" "Share of each export's capacity that is used."
                 r#"millrace_export_used_bytes{instance=~"$instance"} / millrace_export_capacity_bytes{instance=~"$instance"}"# => "{{instance}} {{export}}"),
         ],

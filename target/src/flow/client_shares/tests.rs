@@ -7,6 +7,7 @@ use millrace_mempool::{HugepagePolicy, MemoryAccount, PoolConfig, Registry};
 use super::super::ClientLimit;
 use super::super::rate::Rates;
 use super::*;
+use crate::export_counters::ExportCall;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -59,6 +60,54 @@ fn limit_export(flow: &Flow, export: ExportId, iops: Option<u64>) {
     let limits = [(export, rates(iops))];
     flow.clients().set_limits(&[], limits, flow.clock().now());
     flow.limits_changed();
+}
+
+#[test]
+fn a_client_has_the_class_of_the_first_entry_and_counts_of_a_class_that_stays_go_on() {
+    let flow = flow();
+    let entry = |networks: &[&str]| ClientLimit {
+        networks: networks.iter().map(|one| one.parse().unwrap()).collect(),
+        rates: rates(Some(1 << 20)),
+    };
+    let limit = |entries: &[ClientLimit]| {
+        flow.clients().set_limits(entries, [], flow.clock().now());
+        flow.limits_changed();
+    };
+    let (wide, narrow) = ("10.0.0.0/8,fd00::/8", "10.1.0.0/16");
+    let wide_entry = entry(&["10.0.0.0/8", "fd00::/8"]);
+    limit(&[entry(&[narrow]), wide_entry.clone()]);
+    let addresses = ["10.1.0.9", "10.2.0.9", "::ffff:10.2.0.8", "192.0.2.1"];
+    let clients = addresses.map(|address| flow.client(address.parse().unwrap()));
+    let answer = || {
+        for client in &clients {
+            client.class().of(ExportCall::Read).observe(1);
+        }
+    };
+    let count = |class: &str| {
+        let histograms = flow.classes().get(class);
+        histograms.map(|of| of.of(ExportCall::Read).snapshot().count())
+    };
+    answer();
+    let all = || [narrow, wide, "other"].map(count);
+    assert_eq!(all(), [Some(1), Some(2), Some(1)]);
+    // The first entry goes: its client is one of the second. An entry that stays goes on counting,
+    // at another position too.
+    let other = entry(&["192.0.2.0/24"]);
+    limit(&[other, wide_entry]);
+    let in_force: Vec<String> = flow
+        .clients()
+        .classes()
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    assert_eq!(in_force, [wide, "192.0.2.0/24", "other"]);
+    answer();
+    assert_eq!(all(), [Some(1), Some(5), Some(1)]);
+    assert_eq!(count("192.0.2.0/24"), Some(1));
+    // One that returns goes on, too.
+    limit(&[entry(&[narrow])]);
+    answer();
+    assert_eq!(all(), [Some(2), Some(5), Some(4)]);
 }
 
 type PendingCall = Pin<Box<dyn Future<Output = Result<(), Broken>>>>;
