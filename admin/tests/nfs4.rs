@@ -68,12 +68,18 @@ fn queries_that_cannot_be_are_refused() {
         "clients?what=1",
         "states?kind=all",
         "states?client=7",
-        "states?address=host",
         "states?limit=many",
     ] {
         let (status, body) = ask(&bench, Method::Get, &format!("/api/v1/nfs4/{query}"));
         assert_eq!(status, 400, "{query}: {body}");
         assert!(body.contains(ProblemType::Query.uri()), "{body}");
+    }
+    // It may be one by its form.
+    for text in ["host", "4"] {
+        let path = format!("/api/v1/nfs4/states?address={text}");
+        let (status, body) = ask(&bench, Method::Get, &path);
+        assert_eq!(status, 422, "{body}");
+        assert!(body.contains(&format!("`{text}` is no address")), "{body}");
     }
 }
 

@@ -13,7 +13,7 @@ use tokio::task;
 use tokio::time::{self, MissedTickBehavior};
 
 use super::context::AdminState;
-use super::named::Name;
+use super::named::address;
 use super::problem::typed_problem;
 use super::starting::Answers;
 use crate::config::AddressText;
@@ -41,15 +41,16 @@ enum FiguresSubject {
 }
 
 impl FiguresQuery {
-    /// The subject and the time; `None` if the query cannot be.
-    fn read(self) -> Option<(FiguresSubject, u64)> {
-        let subject = match (self.export, self.client) {
+    fn subject(&self) -> Result<FiguresSubject, Response> {
+        Ok(match (&self.export, &self.client) {
             (None, None) => FiguresSubject::Service,
-            (Some(path), None) => FiguresSubject::Export(path),
-            (None, Some(address)) => FiguresSubject::Client(IpAddr::read(&address)?),
-            (Some(_), Some(_)) => return None,
-        };
-        (self.after <= TIME_MAX).then_some((subject, self.after))
+            (Some(path), None) => FiguresSubject::Export(path.clone()),
+            (None, Some(text)) => FiguresSubject::Client(address(text)?),
+            (Some(_), Some(_)) => {
+                let detail = "there are no figures of a client on one export; ask for one of them";
+                return Err(typed_problem(ProblemType::Invalid, detail));
+            }
+        })
     }
 }
 
@@ -66,22 +67,24 @@ impl FiguresQuery {
         ("export" = Option<String>, Query, description = "Those of this export only."),
         ("client" = inline(Option<AddressText>), Query, description = "Those of the client at this address only; not together with `export`."),
     ),
-    responses((status = 200, description = "The intervals.", body = Figures), (status = 400)),
+    responses((status = 200, description = "The intervals.", body = Figures), (status = 400), (status = 422)),
 )]
 pub async fn list(
     State(state): State<AdminState>,
     query: Result<Query<FiguresQuery>, QueryRejection>,
 ) -> Result<Json<Figures>, Response> {
-    let asked = query.ok().and_then(|Query(query)| query.read());
-    let (subject, after) = asked.ok_or_else(|| {
+    let asked = query.ok().map(|Query(query)| query);
+    let asked = asked.filter(|query| query.after <= TIME_MAX);
+    let query = asked.ok_or_else(|| {
         let detail = "the query may have after=MILLISECONDS since 1970, and export=PATH or \
                       client=ADDRESS";
         typed_problem(ProblemType::Query, detail)
     })?;
+    let after = query.after;
     let figures = &state.figures;
     Ok(Json(Figures {
         interval_seconds: INTERVAL.as_secs_f64(),
-        points: match subject {
+        points: match query.subject()? {
             FiguresSubject::Service => figures.after(after),
             FiguresSubject::Export(path) => figures.of_export(&path, after),
             FiguresSubject::Client(address) => figures.of_client(address, after),

@@ -8,7 +8,8 @@ use axum::http::StatusCode;
 use axum::http::request::Parts;
 use axum::response::Response;
 
-use super::problem::problem;
+use super::problem::{problem, typed_problem};
+use crate::status::ProblemType;
 
 /// The one parameter of a path. As an argument of a handler it answers 404 if the text cannot be
 /// such a name.
@@ -87,6 +88,18 @@ impl Name for IpAddr {
             .ok()
             .map(|address| address.to_canonical())
     }
+}
+
+/// The client's address in a query.
+///
+/// # Errors
+///
+/// The response to send.
+pub fn address(text: &str) -> Result<IpAddr, Response> {
+    IpAddr::read(text).ok_or_else(|| {
+        let text: String = text.escape_debug().take(64).collect();
+        typed_problem(ProblemType::Invalid, format!("`{text}` is no address"))
+    })
 }
 
 /// A listener.

@@ -1,8 +1,6 @@
 //! `/api/v1/nfs4` and the paths below it: clients of NFS version 4 and their state, and the grace
 //! period.
 
-use std::net::IpAddr;
-
 use axum::Json;
 use axum::extract::{FromRequestParts, Query, State};
 use axum::http::StatusCode;
@@ -15,7 +13,7 @@ use super::ask::try_ask;
 use super::auth::{Operator, found};
 use super::context::AdminState;
 use super::ending::{Force, unused};
-use super::named::{ClientIdName, Name, Named, StateidName};
+use super::named::{ClientIdName, Name, Named, StateidName, address};
 use super::problem::{problem, typed_problem};
 use crate::change::in_use;
 use crate::config::{AddressText, ClientIdText, StateidText};
@@ -74,14 +72,12 @@ impl FromRequestParts<AdminState> for StatesQuery {
 
     async fn from_request_parts(parts: &mut Parts, _: &AdminState) -> Result<Self, Response> {
         let query: Option<ListQuery> = read(parts);
-        let filtered = query.and_then(|query| {
+        let query = query.ok_or_else(states_refused)?;
+        let address = query.address.as_deref().map(address).transpose()?;
+        let filtered = (|| {
             let page = query.page()?;
             let client = match &query.client {
                 Some(text) => Some(ClientIdName::read(text)?.0),
-                None => None,
-            };
-            let address = match &query.address {
-                Some(text) => Some(IpAddr::read(text)?),
                 None => None,
             };
             let filter = Nfs4StateFilter {
@@ -91,14 +87,16 @@ impl FromRequestParts<AdminState> for StatesQuery {
                 export: query.export,
             };
             Some(Self(page, filter))
-        });
-        filtered.ok_or_else(|| {
-            refused(
-                "the query may have after=NUMBER, limit=1 to 1000, client=ID, \
-                 address=ADDRESS, kind=open, lock, delegation or revoked, and export=PATH",
-            )
-        })
+        })();
+        filtered.ok_or_else(states_refused)
     }
+}
+
+fn states_refused() -> Response {
+    refused(
+        "the query may have after=NUMBER, limit=1 to 1000, client=ID, address=ADDRESS, kind=open, \
+         lock, delegation or revoked, and export=PATH",
+    )
 }
 
 fn read<T: DeserializeOwned>(parts: &Parts) -> Option<T> {
@@ -217,6 +215,7 @@ pub async fn end_client(
     responses(
         (status = 200, description = "A page of the list.", body = Nfs4States),
         (status = 400),
+        (status = 422),
     ),
 )]
 pub async fn list_states(

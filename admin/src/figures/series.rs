@@ -3,7 +3,8 @@
 //! Only the management plane samples; a reactor does nothing for it. Intervals without calls are not
 //! stored. A series takes 80 bytes for each interval with calls, 56 KiB if there were calls all the
 //! time, and about 200 bytes if there were none. An export takes 2.7 KiB more for the latest reading
-//! of its latencies. All exports and clients together take at most 18 MiB.
+//! of its latencies. All exports and clients together take at most 19 MiB, and each client that is
+//! known 100 bytes.
 
 use std::cmp::Reverse;
 use std::collections::{HashMap, VecDeque};
@@ -165,7 +166,7 @@ impl<K: Clone + Eq + Hash + Ord> SeriesTable<K> {
         self.choose(tick, ranks);
         for (key, point) in points {
             if let Some(series) = self.series.get_mut(&key) {
-                series.points.push_back(point);
+                series.push(point);
             }
         }
         for (key, series) in &mut self.series {
@@ -251,6 +252,18 @@ impl<K: Clone + Eq + Hash + Ord> SeriesTable<K> {
         let candidates = candidates.filter(|(key, series)| ends(series, key));
         let least = candidates.min_by_key(|(key, series)| (rank(key, series), (*key).clone()));
         least.map(|(key, _)| key.clone())
+    }
+}
+
+impl ItemSeries {
+    /// Adds the latest interval. Room is doubled, but not beyond that for an hour.
+    fn push(&mut self, point: ItemPoint) {
+        let held = self.points.len();
+        if held == self.points.capacity() {
+            let more = held.max(16).min(POINTS.saturating_sub(held)).max(1);
+            self.points.reserve_exact(more);
+        }
+        self.points.push_back(point);
     }
 }
 

@@ -169,6 +169,7 @@ impl Usage {
     }
 
     /// Counts a call with a status other than success.
+    #[cold]
     pub fn failed(&self) {
         self.slot().errors.increment();
     }

@@ -192,13 +192,13 @@ async function showDetail() {
     connections = all.filter(({ peer }) => peer.replace(/:\d+$/, "").replace(/^\[|\]$/g, "") === name);
   }
   // An address that is none, as someone may have written it, has nothing.
-  const unless400 = (asking, nothing) => asking.catch((error) => {
-    if (error.status === 400) return nothing;
+  const unlessInvalid = (asking, nothing) => asking.catch((error) => {
+    if (error.status === 422) return nothing;
     throw error;
   });
-  const points = await unless400(history.refresh(), []);
+  const points = await unlessInvalid(history.refresh(), []);
   if (kind === "client") {
-    states = await unless400(detail.states.ask(name), { states: [], next: null });
+    states = await unlessInvalid(detail.states.ask(name), { states: [], next: null });
     // Another page is wanted by now, and shown when it is there.
     if (states === null) return undefined;
   }
