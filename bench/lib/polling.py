@@ -9,6 +9,8 @@ import subprocess
 import time
 
 IDLE_CLIENTS = 100
+# In seconds: only ends what would never end.
+CONNECT_LIMIT = 60
 # Of a call that comes after so long without one, in seconds.
 PAUSE, CALLS = 0.02, 100
 
@@ -25,7 +27,11 @@ def idle_share(server, seconds):
     load = server.load("getattr", 4096, 1, IDLE_CLIENTS, "3", "60s")
     with subprocess.Popen(load, stdout=subprocess.DEVNULL) as clients:
         try:
-            time.sleep(3)
+            end = time.monotonic() + CONNECT_LIMIT
+            while server.metric("millrace_connections") < IDLE_CLIENTS:
+                if clients.poll() is not None or time.monotonic() > end:
+                    raise OSError(f"{IDLE_CLIENTS} clients do not connect")
+                time.sleep(0.1)
             # From here on they send nothing, but their connections stay.
             clients.send_signal(signal.SIGSTOP)
             time.sleep(1)
