@@ -146,7 +146,9 @@ class Guest:
         if os.environ.get("MILLRACE_GUEST_KVM") == "1":
             command += ["-accel", "kvm", "-cpu", "host"]
         else:
-            command += ["-accel", "tcg,thread=multi", "-cpu", "max,la57=off"]
+            # Without CMPXCHG16B: an interrupt at that instruction can leave the guest with wrong
+            # flags, and its kernel panics.
+            command += ["-accel", "tcg,thread=multi", "-cpu", "max,la57=off,cx16=off"]
         command += ["-smp", str(self._processors), "-m", str(self._memory)]
         boot = {"program": self._program, "devices": ",".join(self._devices),
                 "hugepages": self._hugepages}
