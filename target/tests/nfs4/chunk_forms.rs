@@ -260,7 +260,8 @@ fn v4_ulb_07_and_16_what_is_refused_leaves_the_slot() {
     let reply = client.exchange(&long(word(&call, 0), &reading(&entries)));
     check_chunk_error(&reply, word(&call, 0));
     assert!(client.is_slot_unchanged());
-    // Data at a place where none begins, within SEQUENCE: its operation does not decode.
+    // Data at a place where none begins, within SEQUENCE: its operation does not decode, which has a
+    // status of NFS (RFC 8881 section 15.1.1.1) in place of GARBAGE_ARGS.
     let call = client.call(&[]);
     let segments = client.source(&data[..64], 1);
     let entries = reads(call.len() - 60, &segments);
