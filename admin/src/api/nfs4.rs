@@ -246,7 +246,7 @@ pub async fn show_state(
 
 /// Revokes an open, locks or a delegation.
 ///
-/// The locks of an open are revoked with it. The client is told with its next request; its programs
+/// An open and its locks are revoked together. The client is told with its next request; its programs
 /// get errors where they use what is revoked.
 #[utoipa::path(
     delete, path = "/api/v1/nfs4/states/{stateid}", tag = "nfs4",

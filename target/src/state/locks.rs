@@ -222,7 +222,7 @@ impl StateHome {
         Ok(self.states.stateid(state))
     }
 
-    /// Forgets a stateid that has no locks, or that was revoked.
+    /// Forgets a stateid that has no locks, or that was revoked, with the locks of a revoked open.
     ///
     /// # Errors
     /// [`StateError::LocksHeld`], and those of stateids.
@@ -241,7 +241,7 @@ impl StateHome {
         if is_held {
             return Err(StateError::LocksHeld);
         }
-        self.remove_state(state);
+        self.remove_revoked(state);
         Ok(())
     }
 
@@ -278,7 +278,7 @@ impl StateHome {
         conflicts.find(is_live).copied()
     }
 
-    /// Revokes all conflicting locks: they belong to clients with expired leases.
+    /// Revokes all conflicting locks, which belong to clients with expired leases, with their opens.
     fn revoke_conflicts(
         &mut self,
         file: u32,
@@ -290,7 +290,7 @@ impl StateHome {
             return Ok(());
         };
         let conflicts = file.ranges.conflicts(owner, range, mode);
-        let states: Vec<u32> = conflicts.map(|one| one.state).collect();
+        let states: Vec<u32> = conflicts.map(|one| self.basis_of(one.state)).collect();
         self.withdraw_records(&states)?;
         for state in states {
             self.revoke_state(state, Revocation::LeaseExpired);

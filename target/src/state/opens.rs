@@ -240,12 +240,12 @@ impl StateHome {
         Err(StateError::OpenMode)
     }
 
-    /// Revokes state of a client by order of an administrator.
+    /// Revokes state of a client by order of an administrator. A lock goes with its open.
     ///
     /// # Errors
     /// [`StateError::BadStateid`] if there is none.
     pub fn revoke(&mut self, client: ClientId, stateid: &Stateid) -> Result<(), StateError> {
-        let state = self.states.find(client, stateid)?;
+        let state = self.basis_of(self.states.find(client, stateid)?);
         self.withdraw_at_once(state);
         self.revoke_state(state, Revocation::Administrative);
         Ok(())

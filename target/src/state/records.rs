@@ -3,7 +3,7 @@
 use super::clients::{ClientSession, LeasedClient};
 use super::home::{StateEvent, StateHome};
 use super::session::SessionConditions;
-use super::stateid::{Revocation, StateDetail, StateRecord};
+use super::stateid::{Revocation, RevokedRecord, StateDetail, StateRecord};
 
 impl StateHome {
     /// Adds state to the table of all states and to that of its client.
@@ -24,7 +24,15 @@ impl StateHome {
     fn release_state(&mut self, state: u32, reason: Revocation) -> Option<StateDetail> {
         let record = self.states.get_mut(state)?;
         let (file, client) = (record.file, record.client_index);
-        let detail = std::mem::replace(&mut record.detail, StateDetail::Revoked(reason));
+        let revoked = StateDetail::Revoked(RevokedRecord {
+            reason,
+            open: match &record.detail {
+                StateDetail::Lock(lock) => Some(lock.open),
+                _ => None,
+            },
+            locks: Vec::new(),
+        });
+        let detail = std::mem::replace(&mut record.detail, revoked);
         if let Some(client) = self.clients.get_mut(client) {
             client.counts.count(&detail, false);
         }
@@ -71,11 +79,21 @@ impl StateHome {
         if let Some(client) = self.clients.get_mut(record.client_index) {
             client.states.remove(&state);
             self.states_by_address.remove(client.address);
-            if let Some(StateDetail::Revoked(reason)) = was_revoked {
-                *client.revoked_states(reason) -= 1;
+            if let Some(StateDetail::Revoked(revoked)) = was_revoked {
+                *client.revoked_states(revoked.reason) -= 1;
             }
         }
         self.publish_conditions(record.client_index);
+    }
+
+    /// What is revoked to take some state from a client: for a lock, its open. Linux forgets its
+    /// lock stateids when it sees that any state was revoked, and until its recovery has marked the
+    /// locks as lost, it would read and write by the stateid of the open.
+    pub(super) fn basis_of(&self, state: u32) -> u32 {
+        match self.states.get(state).map(|record| &record.detail) {
+            Some(StateDetail::Lock(lock)) => lock.open,
+            _ => state,
+        }
     }
 
     /// Revokes state of a client, and the lock states that are based on it. Its stateids designate
@@ -88,13 +106,20 @@ impl StateHome {
             return;
         }
         let (client, index, file) = (record.client, record.client_index, record.file);
-        if let Some(open) = self.states.open(state) {
-            for lock in open.locks.clone() {
-                self.revoke_state(lock, reason);
-            }
+        let locks = match self.states.open(state) {
+            Some(open) => open.locks.clone(),
+            None => Vec::new(),
+        };
+        for &lock in &locks {
+            self.revoke_state(lock, reason);
         }
         let stateid = self.states.stateid(state);
         self.release_state(state, reason);
+        if let Some(StateDetail::Revoked(revoked)) =
+            self.states.get_mut(state).map(|record| &mut record.detail)
+        {
+            revoked.locks = locks;
+        }
         if let Some(client) = self.clients.get_mut(index) {
             *client.revoked_states(reason) += 1;
         }
@@ -110,21 +135,33 @@ impl StateHome {
         }
     }
 
+    /// Removes revoked state of which a client has taken note, and the lock states that were revoked
+    /// with it. Linux frees the stateid of a revoked open, and forgets those of its locks.
+    pub(super) fn remove_revoked(&mut self, state: u32) {
+        let record = self.states.get(state);
+        let locks = match record.map(|record| &record.detail) {
+            Some(StateDetail::Revoked(revoked)) => revoked.locks.clone(),
+            _ => Vec::new(),
+        };
+        self.remove_state(state);
+        for lock in locks {
+            // Those that were freed before may have given their index to others.
+            if let Some(record) = self.states.get(lock)
+                && let StateDetail::Revoked(revoked) = &record.detail
+                && revoked.open == Some(state)
+            {
+                self.remove_state(lock);
+            }
+        }
+    }
+
     /// Lets the sessions of a client report the condition of its state.
     pub(super) fn publish_conditions(&self, index: u32) {
         let Some(client) = self.clients.get(index) else {
             return;
         };
-        let (expired, all) = (client.expired_states, client.states.len());
         let conditions = SessionConditions::default()
-            .with(
-                SessionConditions::EXPIRED_ALL,
-                expired > 0 && expired == all,
-            )
-            .with(
-                SessionConditions::EXPIRED_SOME,
-                expired > 0 && expired < all,
-            )
+            .with(SessionConditions::EXPIRED_SOME, client.expired_states > 0)
             .with(
                 SessionConditions::ADMIN_REVOKED,
                 client.admin_revoked_states > 0,

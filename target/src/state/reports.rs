@@ -383,7 +383,7 @@ impl StateHome {
                     recalled: delegation.recall.map(times),
                 }
             }
-            StateDetail::Revoked(reason) => StateReportDetail::Revoked(*reason),
+            StateDetail::Revoked(revoked) => StateReportDetail::Revoked(revoked.reason),
         };
         Some(StateReport {
             stateid: self.states.stateid(index),

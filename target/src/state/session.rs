@@ -57,24 +57,22 @@ pub struct ChannelLimits {
 pub struct SessionConditions(u32);
 
 impl SessionConditions {
-    /// All state of the client was revoked as its lease had expired.
-    pub const EXPIRED_ALL: Self = Self(1);
-    /// Some state of the client was revoked as its lease had expired.
-    pub const EXPIRED_SOME: Self = Self(2);
+    /// State of the client that others asked for was revoked as its lease had expired.
+    pub const EXPIRED_SOME: Self = Self(1);
     /// State of the client was revoked by an administrator.
-    pub const ADMIN_REVOKED: Self = Self(4);
+    pub const ADMIN_REVOKED: Self = Self(2);
     /// Delegations of the client were revoked as they were not returned.
-    pub const RECALLABLE_REVOKED: Self = Self(8);
+    pub const RECALLABLE_REVOKED: Self = Self(4);
     /// No session of the client has a connection for callbacks any more.
-    pub const PATH_DOWN: Self = Self(16);
+    pub const PATH_DOWN: Self = Self(8);
     /// The session has no connection for callbacks any more.
-    pub const PATH_DOWN_SESSION: Self = Self(32);
+    pub const PATH_DOWN_SESSION: Self = Self(16);
     /// Client and server disagree about all slots of the backchannel.
-    pub const BACKCHANNEL_FAULT: Self = Self(64);
+    pub const BACKCHANNEL_FAULT: Self = Self(32);
     /// The client has to reclaim its state, or to say that it has done so.
-    pub const RECLAIM_NEEDED: Self = Self(128);
+    pub const RECLAIM_NEEDED: Self = Self(64);
     /// The client gets state by reclaims only. It is not reported.
-    pub const RECLAIMS_ONLY: Self = Self(256);
+    pub const RECLAIMS_ONLY: Self = Self(128);
 
     /// Whether all these conditions last.
     #[must_use]

@@ -119,7 +119,7 @@ pub(super) enum StateDetail {
     Open(OpenRecord),
     Lock(LockRecord),
     Delegation(DelegationRecord),
-    Revoked(Revocation),
+    Revoked(RevokedRecord),
 }
 
 /// An open of a file by one open owner.
@@ -141,17 +141,29 @@ pub(super) struct LockRecord {
     pub open: u32,
 }
 
+/// State that was revoked, until its client frees it.
+#[derive(Debug)]
+pub(super) struct RevokedRecord {
+    pub reason: Revocation,
+    /// The open that it belonged to, if it was a lock state.
+    pub open: Option<u32>,
+    /// The lock states that were revoked with it, if it was an open.
+    pub locks: Vec<u32>,
+}
+
 impl StateRecord {
     /// Whether the state is in force.
     ///
     /// # Errors
     /// How it was revoked.
     pub fn check_in_force(&self) -> Result<(), StateError> {
-        match self.detail {
-            StateDetail::Revoked(Revocation::LeaseExpired) => Err(StateError::Expired),
-            StateDetail::Revoked(Revocation::Administrative) => Err(StateError::AdminRevoked),
-            StateDetail::Revoked(Revocation::NotReturned) => Err(StateError::DelegRevoked),
+        match &self.detail {
             StateDetail::Open(_) | StateDetail::Lock(_) | StateDetail::Delegation(_) => Ok(()),
+            StateDetail::Revoked(revoked) => Err(match revoked.reason {
+                Revocation::LeaseExpired => StateError::Expired,
+                Revocation::Administrative => StateError::AdminRevoked,
+                Revocation::NotReturned => StateError::DelegRevoked,
+            }),
         }
     }
 

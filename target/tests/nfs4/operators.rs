@@ -116,7 +116,7 @@ fn v4_deleg_28_operators_see_who_has_what_and_take_it() {
     assert_eq!(client.flags(), sequence_flags::ADMIN_REVOKED);
     assert_eq!(other.lock(&handle, theirs, false), Status::Ok);
 
-    // It has an open file.
+    client.open(b"data", b"another").unwrap();
     let forced = format!("{at}?force=true");
     let ends = [&at, &forced, &at].map(|path| delete(&operator, path));
     assert_eq!(ends, [409, 204, 404]);

@@ -41,7 +41,7 @@ blocked. A client that still lives begins anew, without its locks: its programs 
 had some.";
 
 const REVOKE_HELP: &str = "\
-The locks of an open are revoked with it. The client is told with its next request; its programs get
+An open and its locks are revoked together. The client is told with its next request; its programs get
 errors where they use what is revoked.";
 
 /// The commands on the state of NFS version 4's clients.
@@ -67,7 +67,7 @@ pub enum Nfs4Command {
         #[arg(long)]
         force: bool,
     },
-    /// Revoke an open, the locks of an owner on a file, or a delegation.
+    /// Revoke an open with its locks, or a delegation.
     #[command(after_help = REVOKE_HELP)]
     Revoke {
         /// Its stateid, as `nfs4 states` shows it.

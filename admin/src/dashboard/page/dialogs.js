@@ -100,7 +100,7 @@ const revoking = dialog("revoke-dialog", () => service.revoke(revoked.stateid));
 export const revoke = (state) => unlocked("operate", () => {
   revoked = state;
   byId("revoke-of").textContent = `The ${named(state)}.`;
-  byId("revoke-locks").hidden = state.kind !== "open";
+  byId("revoke-locks").hidden = state.kind === "delegation";
   revoking.open();
 });
 

@@ -109,16 +109,34 @@ fn v4_lease_06_08_an_open_takes_what_expired_clients_block() {
     assert_eq!(revoked, [event(lock), event(taken)]);
 
     let conditions = one.session.conditions();
-    assert!(conditions.contains(SessionConditions::EXPIRED_SOME));
-    assert!(!conditions.contains(SessionConditions::EXPIRED_ALL));
+    assert_eq!(conditions, SessionConditions::EXPIRED_SOME);
     bed.home.close(one.id, &file(2), &kept, bed.now).unwrap();
     let conditions = one.session.conditions();
-    assert!(conditions.contains(SessionConditions::EXPIRED_ALL));
-    for stateid in [taken, lock] {
-        assert!(!one.session.conditions().is_empty());
-        assert_eq!(bed.home.free_stateid(one.id, &stateid), Ok(()));
-    }
+    assert_eq!(conditions, SessionConditions::EXPIRED_SOME);
+    // The lock goes with its open.
+    assert_eq!(bed.home.free_stateid(one.id, &taken), Ok(()));
     assert!(one.session.conditions().is_empty());
+    let freed = bed.home.free_stateid(one.id, &lock);
+    assert_eq!(freed, Err(StateError::BadStateid));
+    assert_eq!(bed.home.states.len(), 1);
+}
+
+#[test]
+fn state_that_follows_a_freed_lock_is_not_freed_with_the_open_of_that_lock() {
+    let mut bed = TestBed::new();
+    let client = bed.client(b"a");
+    let open = bed.open_both(&client, b"o", file(1));
+    let lock = write_lock(&mut bed, &client, open, (0, 1)).unwrap();
+    bed.home.revoke(client.id, &open).unwrap();
+    assert_eq!(bed.home.free_stateid(client.id, &lock), Ok(()));
+    // It has the index that the lock had.
+    let next = bed.open_both(&client, b"o", file(2));
+    assert_eq!(bed.home.states.len(), 2);
+    assert_eq!(bed.home.states.find(client.id, &next), Ok(1));
+    bed.home.revoke(client.id, &next).unwrap();
+    assert_eq!(bed.home.free_stateid(client.id, &open), Ok(()));
+    let tested = bed.home.test_stateids(client.id, &[next]);
+    assert_eq!(tested, [Err(StateError::AdminRevoked)]);
 }
 
 #[test]
@@ -138,7 +156,8 @@ fn v4_lease_06_a_lock_takes_what_expired_clients_block() {
     assert!(write_lock(&mut bed, &two, other_open, (0, 1)).is_ok());
     let refused = bed.io(&one, file(1), lock, IoKind::Read);
     assert_eq!(refused, Err(StateError::Expired));
-    assert!(bed.io(&one, file(1), open, IoKind::Read).is_ok());
+    let refused = bed.io(&one, file(1), open, IoKind::Read);
+    assert_eq!(refused, Err(StateError::Expired), "it goes with the lock");
 }
 
 #[test]

@@ -364,6 +364,7 @@ fn v4_lease_09_state_is_given_on_when_its_client_can_no_longer_reclaim_it() {
     let mut bed = disk.start();
     let (gone, stateid) = disk.holder(&mut bed, b"a");
     disk.lock(&mut bed, &gone, false, stateid).unwrap();
+    bed.open_both(&gone, b"o", file(2));
     let (other, stateid) = disk.holder(&mut bed, b"b");
     bed.pass(LEASE + MOMENT);
     bed.renew(&other);
@@ -385,10 +386,10 @@ fn v4_lease_09_state_is_given_on_when_its_client_can_no_longer_reclaim_it() {
         assert!(bed.events().is_empty());
     }
     disk.lock(&mut bed, &other, false, stateid).unwrap();
-    assert_eq!(bed.events().len(), 1);
+    assert_eq!(bed.events().len(), 2);
     assert!(!disk.clients.contains_key(&b"a"[..]));
     let figures = bed.home.figures(bed.now);
-    assert_eq!((figures.revoked, figures.silent_clients), (1, 1));
+    assert_eq!((figures.revoked, figures.silent_clients), (2, 1));
     // It comes back, and is recorded when it knows of the loss.
     bed.renew(&gone);
     scan(&mut bed);
