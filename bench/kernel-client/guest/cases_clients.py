@@ -132,15 +132,57 @@ def a_client_without_network_loses_its_lock(context):
         if first:
             link("up")
     if first:
-        # This reply says that state was revoked. Linux forgets its lock stateids then, and begins to
-        # recover.
-        os.statvfs(path)
+        learn_of_revocation(path)
         fails((errno.EIO,), "a read under a lock that is lost", read_again, file)
         os.close(file)
         file = opened(path)
         fcntl.lockf(file, fcntl.LOCK_EX)
         equal(os.pread(file, 8, 0), b"other", "what the other one wrote")
         os.close(file)
+        os.unlink(path)
+    meet()
+
+
+@case(shared=True, needs="locks revoked")
+def a_client_loses_a_lock_that_is_revoked(context):
+    """Under a lock that an administrator has revoked nothing is read or written any more, and another
+    client gets it. The client acknowledges the loss, and keeps what it locks afterwards."""
+    path = os.path.join(context.root, "revoked")
+    first = context.number == 1
+    meet = functools.partial(context.control.ask, "meet")
+    file = opened(path)
+    # Both have it open, so that none has a delegation, under which it would lock by itself.
+    meet()
+    if first:
+        os.pwrite(file, b"first", 0)
+        os.fsync(file)
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        equal(context.control.ask("revoke")["revoked"], 1, "locks that were revoked")
+    meet()
+    if not first:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    meet()
+    if first:
+        learn_of_revocation(path)
+        fails((errno.EIO,), "a write under a lock that is lost", write_through, file, b"wrong")
+        fails((errno.EIO,), "a read under a lock that is lost", read_again, file)
+        os.close(file)
+        file = opened(path)
+    meet()
+    if not first:
+        equal(read_again(file), b"first", "what was written before the loss")
+        fcntl.lockf(file, fcntl.LOCK_UN)
+    meet()
+    if first:
+        for turn in range(3):
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            learn_of_revocation(path)
+            equal(read_again(file), b"first", f"what is read under later lock {turn}")
+            fcntl.lockf(file, fcntl.LOCK_UN)
+        equal(context.control.ask("revoked")["left"], 0, "revoked state that is left")
+    os.close(file)
+    meet()
+    if first:
         os.unlink(path)
     meet()
 
@@ -191,6 +233,17 @@ def a_client_that_starts_again_gives_up_its_lock(context):
 
 def link(state):
     subprocess.run(["ip", "link", "set", SEGMENT_INTERFACE, state], check=True)
+
+
+def learn_of_revocation(path):
+    """Calls the server, whose reply says that state was revoked if it was. Linux forgets its lock
+    stateids then, and begins to recover."""
+    os.statvfs(path)
+
+
+def write_through(file, data):
+    os.pwrite(file, data, 0)
+    os.fsync(file)
 
 
 def read_again(file):

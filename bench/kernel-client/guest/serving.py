@@ -1,5 +1,6 @@
 """The NFS servers that a guest can run: Linux's own, and millraced."""
 
+import json
 import os
 import signal
 import subprocess
@@ -13,6 +14,7 @@ FILES = "/payload/files"
 KNFSD_PORTS = {"rdma_port": 20049, "nfs_port": 2049, "mount_port": 20048}
 MILLRACED_PORTS = {"rdma_port": 20050, "nfs_port": 2050, "mount_port": 2050}
 ADMIN_PORT = 9620
+TOKEN_FILE, TOKEN = "/run/token", "token-of-the-guests-cases"
 THREADS = 8
 
 # Only ends what would never end.
@@ -27,6 +29,11 @@ EXPORTS = {"/scratch": "no_root_squash", "/readonly": "no_root_squash",
 
 class ServerError(Exception):
     """The server did not do what it had to."""
+
+
+def private(path, flags):
+    """Opens a file that only its owner reads."""
+    return os.open(path, flags, 0o600)
 
 
 def call(*command):
@@ -109,7 +116,7 @@ class Millraced:
             f"fabric: [{{ provider: {self._provider}, "
             f"listen: '{self._address}:{self._rdma_port}' }}]",
             f"rpc: {{ listen: '0.0.0.0:{ports['mount_port']}', rpcbind: off }}",
-            f"admin: {{ listen: '127.0.0.1:{ADMIN_PORT}' }}",
+            f"admin: {{ listen: '127.0.0.1:{ADMIN_PORT}', token_file: {TOKEN_FILE} }}",
             # Short, as a case waits for the end of one.
             "nfs4: { lease: 20s }",
             # Keeps the secret of the file handles: a mount outlives the service.
@@ -131,6 +138,8 @@ class Millraced:
                          f"access: {access}, squash: {squash} }}")
         with open(self._configuration, "w", encoding="utf-8") as file:
             file.write("\n".join(lines) + "\n")
+        with open(TOKEN_FILE, "w", encoding="utf-8", opener=private) as file:
+            file.write(TOKEN)
 
     def start(self):
         if self._disk and not os.path.ismount(STORE):
@@ -157,10 +166,18 @@ class Millraced:
             return False
 
     @staticmethod
-    def metrics():
-        """The service's metrics, as it writes them."""
-        with urllib.request.urlopen(f"http://127.0.0.1:{ADMIN_PORT}/metrics", timeout=60) as page:
+    def ask(path, method="GET"):
+        """Asks the service's admin plane, or orders a change."""
+        request = urllib.request.Request(f"http://127.0.0.1:{ADMIN_PORT}{path}", method=method,
+                                         headers={"Authorization": f"Bearer {TOKEN}"})
+        with urllib.request.urlopen(request, timeout=60) as page:
             return page.read().decode()
+
+    @classmethod
+    def states(cls, kind):
+        """The stateids of a kind that clients of version 4 have."""
+        listed = json.loads(cls.ask(f"/api/v1/nfs4/states?kind={kind}"))
+        return [state["stateid"] for state in listed["states"]]
 
     def stop(self):
         """Ends the service as an operator would; it must end in order."""
@@ -227,8 +244,19 @@ class Servers:
     def _clients(self):
         """How many clients of version 4 our service knows."""
         name = "millrace_nfs4_clients "
-        lines = Millraced.metrics().splitlines()
+        lines = Millraced.ask("/metrics").splitlines()
         return {"clients": int(next(line for line in lines if line.startswith(name)).split()[1])}
+
+    def _revoke(self):
+        """Revokes all locks, as an administrator would."""
+        locks = Millraced.states("lock")
+        for stateid in locks:
+            Millraced.ask(f"/api/v1/nfs4/states/{stateid}", "DELETE")
+        return {"revoked": len(locks)}
+
+    def _revoked(self):
+        """How much revoked state clients have not acknowledged."""
+        return {"left": len(Millraced.states("revoked"))}
 
     def _unplug(self):
         """Takes the devices away, as pulling an adapter would."""
