@@ -139,8 +139,8 @@ impl StateHome {
         self.check_delegations(client, file, file_use, now)
     }
 
-    /// Recalls the delegations that conflict with the use of a file. Those of clients with expired
-    /// leases are revoked.
+    /// Recalls the delegations that conflict with the use of a file. Clients with expired leases that
+    /// have such ones lose all of their state.
     pub(super) fn settle_delegations(
         &mut self,
         holder: Option<u32>,
@@ -169,10 +169,7 @@ impl StateHome {
                 continue;
             }
             if self.is_expired(client, now) {
-                if delegation.is_lasting {
-                    self.withdraw_records(&[state])?;
-                }
-                self.revoke_state(state, super::Revocation::LeaseExpired);
+                self.revoke_expired(&[state])?;
                 continue;
             }
             is_settled = false;

@@ -4,13 +4,13 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use super::StateError;
 use super::callbacks::{CallbackAnswer, CallbackSubject};
 use super::clients::ClientId;
 use super::files::FileKey;
 use super::home::StateHome;
 use super::link::AnswerTicket;
 use super::stateid::{StateRecord, Stateid};
-use super::{Revocation, StateError};
 
 /// How long a holder has to answer. Then its delegation is recalled.
 const ANSWER_TIME: Duration = Duration::from_secs(1);
@@ -89,7 +89,7 @@ impl StateHome {
             return Ok(None);
         }
         if self.is_expired(holder, now) {
-            self.revoke_state(state, Revocation::LeaseExpired);
+            self.revoke_expired(&[state])?;
             return Ok(None);
         }
         if record.delegation().is_some_and(|one| one.recall.is_some()) {

@@ -11,7 +11,7 @@ use super::files::FileKey;
 use super::home::StateHome;
 use super::ranges::{ByteRange, LockConflict, LockMode, LockedRange, LockedRanges};
 use super::share::ShareMode;
-use super::stateid::{LockRecord, Revocation, StateDetail, StateRecord, Stateid};
+use super::stateid::{LockRecord, StateDetail, StateRecord, Stateid};
 use super::waiters::LockWaiter;
 
 /// Who locks.
@@ -278,7 +278,7 @@ impl StateHome {
         conflicts.find(is_live).copied()
     }
 
-    /// Revokes all conflicting locks, which belong to clients with expired leases, with their opens.
+    /// Revokes all state of the clients with conflicting locks, whose leases have expired.
     fn revoke_conflicts(
         &mut self,
         file: u32,
@@ -290,12 +290,8 @@ impl StateHome {
             return Ok(());
         };
         let conflicts = file.ranges.conflicts(owner, range, mode);
-        let states: Vec<u32> = conflicts.map(|one| self.basis_of(one.state)).collect();
-        self.withdraw_records(&states)?;
-        for state in states {
-            self.revoke_state(state, Revocation::LeaseExpired);
-        }
-        Ok(())
+        let states: Vec<u32> = conflicts.map(|one| one.state).collect();
+        self.revoke_expired(&states)
     }
 
     fn describe(&self, conflict: &LockedRange) -> StateError {

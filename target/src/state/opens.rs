@@ -251,8 +251,8 @@ impl StateHome {
         Ok(())
     }
 
-    /// Refuses access that opens deny, unless all of those belong to clients with expired leases.
-    /// Such opens are revoked.
+    /// Refuses access that opens deny, unless all of those belong to clients with expired leases,
+    /// which lose their state.
     fn check_denials(
         &mut self,
         file: &FileKey,
@@ -282,8 +282,8 @@ impl StateHome {
         is_settled.then_some(()).ok_or(StateError::ShareDenied)
     }
 
-    /// Whether an access and a denial no longer conflict with opens. Conflicting opens of clients
-    /// with expired leases are revoked, but only if no other opens conflict.
+    /// Whether an access and a denial no longer conflict with opens. Clients with expired leases that
+    /// have conflicting opens lose all of their state, but only if no other opens conflict.
     fn settle_denials(
         &mut self,
         holder: Option<u32>,
@@ -311,10 +311,7 @@ impl StateHome {
                 _ => return Ok(false),
             }
         }
-        self.withdraw_records(&expired)?;
-        for state in expired {
-            self.revoke_state(state, Revocation::LeaseExpired);
-        }
+        self.revoke_expired(&expired)?;
         Ok(true)
     }
 

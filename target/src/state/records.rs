@@ -1,5 +1,8 @@
 //! Addition, revocation and removal of state of any kind.
 
+use std::collections::BTreeSet;
+
+use super::StateError;
 use super::clients::{ClientSession, LeasedClient};
 use super::home::{StateEvent, StateHome};
 use super::session::SessionConditions;
@@ -84,6 +87,27 @@ impl StateHome {
             }
         }
         self.publish_conditions(record.client_index);
+    }
+
+    /// Revokes all state of the clients with expired leases that have some states, as others asked
+    /// for those. Linux gives up all of its locks when it sees that any state was revoked, and
+    /// unlocks none of them: others would wait for the rest.
+    ///
+    /// # Errors
+    /// [`StateError::Unrecorded`] until their records are gone.
+    pub(super) fn revoke_expired(&mut self, wanted: &[u32]) -> Result<(), StateError> {
+        self.withdraw_records(wanted)?;
+        let records = wanted.iter().filter_map(|&state| self.states.get(state));
+        let holders: BTreeSet<u32> = records.map(|record| record.client_index).collect();
+        for holder in holders {
+            let states = self.clients.get(holder).map(|client| &client.states);
+            // In order, so that the same happens in each run of a simulation.
+            let states: BTreeSet<u32> = states.into_iter().flatten().copied().collect();
+            for state in states {
+                self.revoke_state(self.basis_of(state), Revocation::LeaseExpired);
+            }
+        }
+        Ok(())
     }
 
     /// What is revoked to take some state from a client: for a lock, its open. Linux forgets its

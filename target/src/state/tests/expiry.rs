@@ -10,11 +10,11 @@ const MOMENT: Duration = Duration::from_nanos(1);
 fn write_lock(
     bed: &mut TestBed,
     client: &TestClient,
-    open: Stateid,
+    (number, open): (u8, Stateid),
     range: (u64, u64),
 ) -> Result<Stateid, StateError> {
     let holder = LockHolder::New { open, owner: b"l" };
-    bed.lock(client, file(1), holder, range, LockMode::Write)
+    bed.lock(client, file(number), holder, range, LockMode::Write)
 }
 
 #[test]
@@ -89,8 +89,8 @@ fn v4_lease_06_08_an_open_takes_what_expired_clients_block() {
     let mut bed = TestBed::new();
     let (one, two) = (bed.client(b"a"), bed.client(b"b"));
     let taken = bed.open(&one, b"o", file(1), BOTH, BOTH).unwrap().stateid;
-    let kept = bed.open_both(&one, b"o", file(2));
-    let lock = write_lock(&mut bed, &one, taken, (0, 1)).unwrap();
+    let other = bed.open_both(&one, b"o", file(2));
+    let lock = write_lock(&mut bed, &one, (1, taken), (0, 1)).unwrap();
     bed.pass(LEASE + MOMENT);
     bed.renew(&two);
     assert!(bed.open(&two, b"o", file(1), READ, NONE).is_ok());
@@ -98,23 +98,25 @@ fn v4_lease_06_08_an_open_takes_what_expired_clients_block() {
         let refused = bed.io(&one, file(1), stateid, IoKind::Read);
         assert_eq!(refused, Err(StateError::Expired));
     }
-    assert!(bed.io(&one, file(2), kept, IoKind::Write).is_ok());
+    // Linux takes all of its state for lost.
+    let refused = bed.io(&one, file(2), other, IoKind::Write);
+    assert_eq!(refused, Err(StateError::Expired));
     let revoked: Vec<_> = bed.events().into_iter().collect();
-    let event = |stateid| StateEvent::Revoked {
+    let event = |stateid, at| StateEvent::Revoked {
         client: one.id,
         stateid,
-        file: file(1),
+        file: file(at),
         reason: Revocation::LeaseExpired,
     };
-    assert_eq!(revoked, [event(lock), event(taken)]);
+    assert_eq!(revoked, [event(lock, 1), event(taken, 1), event(other, 2)]);
 
-    let conditions = one.session.conditions();
-    assert_eq!(conditions, SessionConditions::EXPIRED_SOME);
-    bed.home.close(one.id, &file(2), &kept, bed.now).unwrap();
     let conditions = one.session.conditions();
     assert_eq!(conditions, SessionConditions::EXPIRED_SOME);
     // The lock goes with its open.
     assert_eq!(bed.home.free_stateid(one.id, &taken), Ok(()));
+    let conditions = one.session.conditions();
+    assert_eq!(conditions, SessionConditions::EXPIRED_SOME);
+    assert_eq!(bed.home.free_stateid(one.id, &other), Ok(()));
     assert!(one.session.conditions().is_empty());
     let freed = bed.home.free_stateid(one.id, &lock);
     assert_eq!(freed, Err(StateError::BadStateid));
@@ -126,7 +128,7 @@ fn state_that_follows_a_freed_lock_is_not_freed_with_the_open_of_that_lock() {
     let mut bed = TestBed::new();
     let client = bed.client(b"a");
     let open = bed.open_both(&client, b"o", file(1));
-    let lock = write_lock(&mut bed, &client, open, (0, 1)).unwrap();
+    let lock = write_lock(&mut bed, &client, (1, open), (0, 1)).unwrap();
     bed.home.revoke(client.id, &open).unwrap();
     assert_eq!(bed.home.free_stateid(client.id, &lock), Ok(()));
     // It has the index that the lock had.
@@ -143,9 +145,14 @@ fn state_that_follows_a_freed_lock_is_not_freed_with_the_open_of_that_lock() {
 fn v4_lease_06_a_lock_takes_what_expired_clients_block() {
     let mut bed = TestBed::new();
     let (one, two) = (bed.client(b"a"), bed.client(b"b"));
-    let open = bed.open_both(&one, b"o", file(1));
-    let other_open = bed.open_both(&two, b"o", file(1));
-    let lock = write_lock(&mut bed, &one, open, (0, 9)).unwrap();
+    let [(open, lock), _] = [1, 2].map(|number| {
+        let open = bed.open_both(&one, b"o", file(number));
+        (
+            open,
+            write_lock(&mut bed, &one, (number, open), (0, 9)).unwrap(),
+        )
+    });
+    let other_opens = [1, 2].map(|number| bed.open_both(&two, b"o", file(number)));
     bed.pass(LEASE + MOMENT);
     bed.renew(&two);
     let range = ByteRange::new(0, 1).unwrap();
@@ -153,11 +160,14 @@ fn v4_lease_06_a_lock_takes_what_expired_clients_block() {
     let tested = bed.home.test_lock(two.id, b"l", &file(1), range, mode, now);
     assert_eq!(tested, Ok(()));
     assert!(bed.io(&one, file(1), lock, IoKind::Read).is_ok());
-    assert!(write_lock(&mut bed, &two, other_open, (0, 1)).is_ok());
+    assert!(write_lock(&mut bed, &two, (1, other_opens[0]), (0, 1)).is_ok());
     let refused = bed.io(&one, file(1), lock, IoKind::Read);
     assert_eq!(refused, Err(StateError::Expired));
     let refused = bed.io(&one, file(1), open, IoKind::Read);
     assert_eq!(refused, Err(StateError::Expired), "it goes with the lock");
+    // It is back, without any lock.
+    bed.renew(&one);
+    assert!(write_lock(&mut bed, &two, (2, other_opens[1]), (0, 9)).is_ok());
 }
 
 #[test]
@@ -193,7 +203,7 @@ fn v4_lease_07_a_live_client_stands_before_expired_ones() {
     bed.renew(asking);
     let denied = bed.open(asking, b"p", file(1), READ, BOTH);
     assert_eq!(denied, Err(StateError::ShareDenied));
-    let denied = write_lock(&mut bed, asking, asking_open, (0, 9));
+    let denied = write_lock(&mut bed, asking, (1, asking_open), (0, 9));
     assert!(matches!(denied, Err(StateError::Denied(found)) if found.client == live.id));
     assert!(bed.io(gone, file(1), open, IoKind::Read).is_ok());
     let held = bed.io(gone, file(1), lock.unwrap(), IoKind::Read);

@@ -364,7 +364,6 @@ fn v4_lease_09_state_is_given_on_when_its_client_can_no_longer_reclaim_it() {
     let mut bed = disk.start();
     let (gone, stateid) = disk.holder(&mut bed, b"a");
     disk.lock(&mut bed, &gone, false, stateid).unwrap();
-    bed.open_both(&gone, b"o", file(2));
     let (other, stateid) = disk.holder(&mut bed, b"b");
     bed.pass(LEASE + MOMENT);
     bed.renew(&other);
@@ -398,6 +397,7 @@ fn v4_lease_09_state_is_given_on_when_its_client_can_no_longer_reclaim_it() {
         let stateid = bed.home.states.stateid(state);
         let _ = bed.home.free_stateid(gone.id, &stateid);
     }
+    bed.open_both(&gone, b"o", file(2));
     scan(&mut bed);
     assert_eq!(disk.write(&mut bed), 1);
     assert!(disk.clients.contains_key(&b"a"[..]));
