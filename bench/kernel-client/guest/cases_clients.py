@@ -106,17 +106,18 @@ def clients_lock_each_other_out(context):
 @case(shared=True, needs="network cut")
 def a_client_without_network_loses_its_lock(context):
     """A lock of a client that was cut off goes to another client that waits for it when the lease
-    is over. Back again, the first one learns that its lock is lost, and goes on."""
-    path = os.path.join(context.root, "lost")
+    is over. Back again, the first one learns that its locks are lost, and goes on."""
+    path, other = (os.path.join(context.root, name) for name in ("lost", "lost too"))
     first = context.number == 1
     meet = functools.partial(context.control.ask, "meet")
-    file = opened(path)
+    file, another = opened(path), opened(other)
     # Both have it open, so that none has a delegation, under which it would lock by itself.
     meet()
     if first:
         os.pwrite(file, b"first", 0)
         os.fsync(file)
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.lockf(another, fcntl.LOCK_EX | fcntl.LOCK_NB)
         link("down")
     try:
         meet()
@@ -140,6 +141,14 @@ def a_client_without_network_loses_its_lock(context):
         equal(os.pread(file, 8, 0), b"other", "what the other one wrote")
         os.close(file)
         os.unlink(path)
+    meet()
+    if not first:
+        # Linux has given up this one, too, and does not unlock it.
+        fcntl.lockf(another, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    meet()
+    os.close(another)
+    if first:
+        os.unlink(other)
     meet()
 
 
@@ -184,6 +193,52 @@ def a_client_loses_a_lock_that_is_revoked(context):
     meet()
     if first:
         os.unlink(path)
+    meet()
+
+
+@case(shared=True, needs="locks revoked")
+def clients_that_are_ended_begin_anew(context):
+    """An administrator ends all clients while each has a file open and one has locked it: the lock is
+    lost, files without locks are read and written on, and later locks hold."""
+    locked, written = (os.path.join(context.root, name) for name in
+                       ("ended", f"open{context.number}"))
+    first = context.number == 1
+    meet = functools.partial(context.control.ask, "meet")
+    file, own = opened(locked), opened(written)
+    meet()
+    if first:
+        os.pwrite(file, b"first", 0)
+        os.fsync(file)
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    os.pwrite(own, b"first", 0)
+    meet()
+    if first:
+        ended = context.control.ask("end_clients")["ended"]
+        equal(ended, context.parameters["clients"], "clients that were ended")
+        fails((errno.EIO,), "a read under a lock that is lost", read_again, file)
+    meet()
+    os.pwrite(own, b"again", 5)
+    os.fsync(own)
+    equal(os.pread(own, 16, 0), b"firstagain", "what was written before and after")
+    os.close(own)
+    os.unlink(written)
+    os.close(file)
+    file = opened(locked)
+    for owner in range(1, context.parameters["clients"] + 1):
+        mine = owner == context.number
+        if mine:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        meet()
+        if not mine:
+            fails((errno.EAGAIN,), "a lock of another client", fcntl.lockf, file,
+                  fcntl.LOCK_EX | fcntl.LOCK_NB)
+        meet()
+        fcntl.lockf(file, fcntl.LOCK_UN)
+        meet()
+    os.close(file)
+    meet()
+    if first:
+        os.unlink(locked)
     meet()
 
 
