@@ -228,19 +228,35 @@ def opens_are_listed_and_revoked(page):
     before = stateids()
     # By the keyboard: the first time it is thought better of.
     button = page.find("#detail-states tbody tr button")
-    for answer in ["#revoke-dialog .cancel", "#revoke-dialog button[value=ok]"]:
+    for answer in ["#confirm-dialog .cancel", "#confirm"]:
         page.driver.execute_script("arguments[0].focus()", button)
         page.refreshed(2)
         assert page.focused() == button, "a refresh took the focus away"
         page.press(Keys.ENTER)
-        page.until(lambda: page.find("#revoke-dialog").is_displayed(), "the dialog")
-        assert page.text("#revoke-of").startswith("The open of "), page.text("#revoke-of")
+        page.until(lambda: page.find("#confirm-dialog").is_displayed(), "the dialog")
+        assert page.text("#confirm-of").startswith("The open of "), page.text("#confirm-of")
         assert stateids() == before, "revoked before it was confirmed"
         page.shoot("revoke")
         page.find(answer).send_keys(Keys.ENTER)
-        page.until(lambda: not page.find("#revoke-dialog").is_displayed(), "the end of the dialog")
+        page.until(lambda: not page.find("#confirm-dialog").is_displayed(), "the end of the dialog")
     page.until(lambda: before - stateids(), "the end of the open")
     page.find("#detail a").click()
+
+
+def clients_are_ended(page):
+    # The load has a client for each connection, and does not end them when it fails.
+    clients = lambda: api("nfs4/clients?limit=200")["clients"]
+    youngest = min(clients(), key=lambda one: one["age_seconds"])
+    button = lambda: page.find(f"#nfs4 button[aria-label='End client {youngest['owner']}']")
+    page.until(lambda: button().is_displayed(), "a button that ends it")
+    button().click()
+    page.until(lambda: page.find("#confirm-dialog").is_displayed(), "the dialog")
+    assert page.text("#confirm-title") == "End" and "of NFS version 4" in page.text("#confirm-of")
+    assert "begins anew" in page.text("#confirm-effect"), page.text("#confirm-effect")
+    page.shoot("end-client")
+    page.find("#confirm").click()
+    page.until(lambda: not page.find("#confirm-dialog").is_displayed(), "the end of the dialog")
+    page.until(lambda: youngest["id"] not in {one["id"] for one in clients()}, "the end of the client")
 
 
 def one_who_has_a_role_needs_no_token(page):
@@ -386,7 +402,7 @@ def main():
         for step in [
             shows_figures, a_reload_loses_no_history, charts_tell_values_of_a_time,
             exports_and_clients_have_pages, wrong_token_is_refused, keyboard_alone_unlocks,
-            opens_are_listed_and_revoked, limits_are_set_and_taken_back,
+            opens_are_listed_and_revoked, clients_are_ended, limits_are_set_and_taken_back,
             focus_stays_while_figures_change, themes_and_sizes, drains_and_serves_again,
             one_who_has_a_role_needs_no_token, guide_fits_its_windows, page_kept_its_policy,
         ]:

@@ -94,15 +94,30 @@ export const limitExport = ({ path, limits }) =>
 
 const draining = dialog("drain-dialog", () => service.drain(Number(byId("drain-deadline").value)));
 
-let revoked = null;
-const revoking = dialog("revoke-dialog", () => service.revoke(revoked.stateid));
+let confirmed = null;
+const confirming = dialog("confirm-dialog", () => confirmed());
 
-export const revoke = (state) => unlocked("operate", () => {
-  revoked = state;
-  byId("revoke-of").textContent = `The ${named(state)}.`;
-  byId("revoke-locks").hidden = state.kind === "delegation";
-  revoking.open();
+// Does `action`, called `title`, to `subject` once its effect was read and confirmed.
+const confirm = (title, subject, effect, action) => unlocked("operate", () => {
+  confirmed = action;
+  byId("confirm-title").textContent = title;
+  byId("confirm").textContent = title;
+  byId("confirm-of").textContent = subject;
+  byId("confirm-effect").textContent = effect;
+  confirming.open();
 });
+
+export const revoke = (state) => {
+  const together = state.kind === "delegation" ? "" : " An open and its locks are revoked together.";
+  confirm("Revoke", `The ${named(state)}.`,
+    `Others may have what it blocked. The client is told with its next request; its programs get errors where they use it.${together}`,
+    () => service.revoke(state.stateid));
+};
+
+export const endClient = (client) =>
+  confirm("End", `The client ${client.owner} of NFS version 4, at ${client.address ?? "no address"}.`,
+    "Its sessions, opens, locks and delegations are gone at once, and others may have what they blocked. If it still lives, it begins anew without its locks; its programs get errors where they had some.",
+    () => service.endClient(client.id));
 
 // Wires the buttons of the page; `fail` shows what goes wrong outside a dialog.
 export function wire(fail) {

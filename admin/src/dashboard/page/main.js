@@ -64,6 +64,7 @@ const tables = {
     text("Locked ranges", (one) => count(one.locked_ranges), true),
     text("Delegations", (one) => count(one.delegations), true),
     text("Revoked", (one) => count(one.revoked), true),
+    button("End", (one) => ({ words: "End…", name: `End client ${one.owner}` }), dialogs.endClient),
   ], (one) => one.id, "no clients of NFS version 4"),
   exports: new Table(byId("exports"), [
     link("Path", (one) => one.path, (one) => place("export", one.path)),

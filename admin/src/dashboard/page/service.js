@@ -96,6 +96,7 @@ export async function limitExport(path, { iops, bandwidth_bytes: bandwidth }) {
   await change("PUT", "api/v1/config", config, { "If-Match": answer.headers.get("ETag") });
 }
 
+export const endClient = (id) => change("DELETE", `api/v1/nfs4/clients/${id}?force=true`);
 export const revoke = (stateid) => change("DELETE", `api/v1/nfs4/states/${stateid}`);
 
 export const drain = (deadline) => change("POST", "api/v1/drain", { deadline_seconds: deadline });
