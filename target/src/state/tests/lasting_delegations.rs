@@ -280,3 +280,20 @@ fn v4_deleg_18_a_delegation_is_revoked_when_no_restart_can_bring_it_back() {
         assert!(disk.clients.is_empty());
     }
 }
+
+#[test]
+fn v4_deleg_18_a_silent_holder_that_is_asked_about_can_reclaim_nothing() {
+    let mut disk = RecordDisk::default();
+    let mut bed = disk.start();
+    disk.delegated(&mut bed, b"a", BOTH);
+    bed.pass(LEASE + Duration::from_nanos(1));
+    let ask = |bed: &mut TestBed| {
+        let asker = AnswerTicket::for_test(0, 1);
+        bed.home.ask_holder(None, &file(1), asker, bed.now)
+    };
+    let waits = ask(&mut bed);
+    assert!(matches!(waits, Some(Err(StateError::Unrecorded(_)))));
+    assert_eq!(disk.write(&mut bed), 1);
+    assert!(disk.clients.is_empty());
+    assert_eq!(ask(&mut bed), Some(Ok(None)));
+}
