@@ -128,9 +128,10 @@ fn caller_word(identity: &CallIdentity<'_>) -> u64 {
     hasher.finish() | 1 << 32
 }
 
-/// The flags of SEQUENCE. EXPIRED_ALL_STATE_REVOKED is never among them: a lease that expires takes
-/// nothing by itself, so what is revoked is always what others asked for (RFC 8881 section 18.46.3).
-/// Linux would begin as a new client without RECLAIM_COMPLETE, and get no state.
+/// The flags of SEQUENCE. EXPIRED_ALL_STATE_REVOKED is never among them: it is for servers that
+/// release everything when a lease expires (RFC 8881 section 18.46.3), and this one revokes state
+/// when others ask for some of it. Linux would begin as a new client without RECLAIM_COMPLETE, and
+/// get no state.
 pub(super) fn status_flags(conditions: SessionConditions) -> u32 {
     let flags = [
         (

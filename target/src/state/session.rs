@@ -57,7 +57,7 @@ pub struct ChannelLimits {
 pub struct SessionConditions(u32);
 
 impl SessionConditions {
-    /// State of the client that others asked for was revoked as its lease had expired.
+    /// State of the client was revoked, as its lease had expired and others asked for some of it.
     pub const EXPIRED_SOME: Self = Self(1);
     /// State of the client was revoked by an administrator.
     pub const ADMIN_REVOKED: Self = Self(2);
