@@ -518,7 +518,8 @@ impl StateHome {
         let Some(client) = self.clients.get_mut(index) else {
             return;
         };
-        let states: Vec<u32> = client.states.iter().copied().collect();
+        let mut states: Vec<u32> = client.states.iter().copied().collect();
+        states.sort_unstable();
         let had_state = !states.is_empty();
         let sessions: Vec<SessionId> = client.sessions.iter().map(|one| one.id).collect();
         for session in sessions {

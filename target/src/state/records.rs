@@ -43,7 +43,11 @@ impl StateHome {
             self.opens.remove(&(open.owner, file));
             self.open_owners.release(open.owner);
             if let Some(known) = self.files.get_mut(file) {
-                known.opens.retain(|&one| one != state);
+                // All state of a client is released about in the order of its grants, so that the
+                // search is short then.
+                if let Some(at) = known.opens.iter().position(|&one| one == state) {
+                    known.opens.remove(at);
+                }
                 known.shares.count(open.access, open.deny, false);
             }
         }
