@@ -243,6 +243,19 @@ def opens_are_listed_and_revoked(page):
     page.find("#detail a").click()
 
 
+def grace_period_is_ended(page):
+    page.until(lambda: "It waits for " in page.text("#grace-progress"), "the grace period")
+    assert page.find("#grace").is_displayed()
+    page.shoot("grace")
+    page.find("#grace-end").click()
+    page.until(lambda: page.find("#confirm-dialog").is_displayed(), "the dialog")
+    assert "grace period" in page.text("#confirm-of"), page.text("#confirm-of")
+    assert api("nfs4/grace")["active"], "ended before it was confirmed"
+    page.find("#confirm").click()
+    page.until(lambda: not page.find("#grace").is_displayed(), "the end of the grace period")
+    assert not api("nfs4/grace")["active"]
+
+
 def clients_are_ended(page):
     # The load has a client for each connection, and does not end them when it fails.
     clients = lambda: api("nfs4/clients?limit=200")["clients"]
@@ -402,7 +415,7 @@ def main():
         for step in [
             shows_figures, a_reload_loses_no_history, charts_tell_values_of_a_time,
             exports_and_clients_have_pages, wrong_token_is_refused, keyboard_alone_unlocks,
-            opens_are_listed_and_revoked, clients_are_ended, limits_are_set_and_taken_back,
+            grace_period_is_ended, opens_are_listed_and_revoked, clients_are_ended, limits_are_set_and_taken_back,
             focus_stays_while_figures_change, themes_and_sizes, drains_and_serves_again,
             one_who_has_a_role_needs_no_token, guide_fits_its_windows, page_kept_its_policy,
         ]:

@@ -24,11 +24,36 @@ const READING_MOST: usize = 4;
 
 /// SEQUENCE and PUTFH, followed by operations that change nothing.
 pub(super) struct ReadOnlyCompound<'a> {
-    sequence: SequenceOperation,
-    handle: &'a [u8],
-    /// What follows PUTFH.
-    behind: Decoder<'a>,
+    selection: FileSelection<'a>,
     reading: ArrayVec<ReadingOperation<'a>, READING_MOST>,
+}
+
+/// SEQUENCE and PUTFH, with which COMPOUNDs on a file begin.
+pub(super) struct FileSelection<'a> {
+    pub sequence: SequenceOperation,
+    pub handle: &'a [u8],
+    /// What follows PUTFH.
+    pub behind: Decoder<'a>,
+}
+
+impl<'a> FileSelection<'a> {
+    /// Decodes the two; `None` if others come first, or they do not decode.
+    #[inline(always)] // What it returns is large to move.
+    pub fn decode(input: &mut Decoder<'a>) -> Option<Self> {
+        if !is_next(input, OperationNumber::Sequence) {
+            return None;
+        }
+        let sequence = SequenceOperation::decode(input).ok()?;
+        if !is_next(input, OperationNumber::Putfh) {
+            return None;
+        }
+        let handle = HandleBytes::decode(input).ok()?.0;
+        Some(Self {
+            sequence,
+            handle,
+            behind: *input,
+        })
+    }
 }
 
 /// An operation that changes nothing.
@@ -42,32 +67,23 @@ enum ReadingOperation<'a> {
 
 impl<'a> ReadOnlyCompound<'a> {
     /// Decodes a COMPOUND; `None` if it is of another kind, or does not decode.
+    #[inline(always)] // What it returns is large to move.
     pub fn decode(header: &CompoundHeader<'_>, mut input: Decoder<'a>) -> Option<Self> {
         let count = (header.operations as usize).checked_sub(2)?;
-        if count > READING_MOST || !is_next(&mut input, OperationNumber::Sequence) {
+        if count > READING_MOST {
             return None;
         }
-        let sequence = SequenceOperation::decode(&mut input).ok()?;
-        if !is_next(&mut input, OperationNumber::Putfh) {
-            return None;
-        }
-        let handle = HandleBytes::decode(&mut input).ok()?.0;
-        let behind = input;
+        let selection = FileSelection::decode(&mut input)?;
         let mut reading = ArrayVec::new();
         for _ in 0..count {
             reading.push(ReadingOperation::decode(&mut input)?);
         }
-        Some(Self {
-            sequence,
-            handle,
-            behind,
-            reading,
-        })
+        Some(Self { selection, reading })
     }
 }
 
 /// Whether this operation is the next one.
-fn is_next(input: &mut Decoder<'_>, known: OperationNumber) -> bool {
+pub(super) fn is_next(input: &mut Decoder<'_>, known: OperationNumber) -> bool {
     input.u32() == Ok(known.number())
 }
 
@@ -118,12 +134,13 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
         operations: &ReadOnlyCompound<'c>,
         reply: &mut CompoundReply<'_>,
     ) -> Option<()> {
-        self.put_handle(operations.handle, operations.behind).ok()?;
+        let selection = &operations.selection;
+        self.put_handle(selection.handle, selection.behind).ok()?;
         match self.position() {
             Ok(FilePosition::Object(object)) => object.export.store.immediate()?,
             _ => return None,
         };
-        let sequence = &operations.sequence;
+        let sequence = &selection.sequence;
         let SequenceOutcome::Execute(accepted) = self.ask_for_slot(sequence, call, header) else {
             return None;
         };

@@ -309,6 +309,10 @@ impl StateSeam for ClientState {
         }
     }
 
+    fn keep(&self, compound: &mut ClientRequest) {
+        compound.claim.keep();
+    }
+
     fn finish(&self, compound: ClientRequest, reply: Option<&FinishedReply<'_>>) {
         let is_wanted = |reply: &&FinishedReply<'_>| {
             let is_small = reply.data.is_empty() && reply.results.len() <= CACHED_UNASKED;

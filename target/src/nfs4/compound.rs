@@ -108,7 +108,7 @@ pub(super) struct CompoundRun<'c, S, H: StateSeam> {
     /// The known facts about the present operation if an earlier process may have executed it.
     pub again: Option<InterruptedCall>,
     /// Whether an operation was executed that changes something.
-    changes: bool,
+    pub changes: bool,
     is_admitted: bool,
 }
 
@@ -352,7 +352,8 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
     ) -> Result<Progress, Unserved> {
         let number = OperationNumber::Sequence.number();
         Ok(match self.ask_for_slot(arguments, call, header) {
-            SequenceOutcome::Execute(accepted) => {
+            SequenceOutcome::Execute(mut accepted) => {
+                self.seam.keep(&mut accepted.compound);
                 Progress::Answered(self.begin_request(arguments.session, accepted, reply))
             }
             SequenceOutcome::Repeat(cached) => {

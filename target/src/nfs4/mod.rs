@@ -13,7 +13,7 @@
 //! | `export_tree`, `position` | one name space over all exports, and the handles of a COMPOUND |
 //! | `lookup`, `directory`, `change`, `interrupted` | names |
 //! | `attributes`, `getattr`, `set`, `acl`, `owners` | attributes |
-//! | `data`, `open` | contents of files |
+//! | `data`, `write_compound`, `open` | contents of files |
 //! | `version2`, `copy`, `read_plus`, `xattrs` | what minor version 2 adds |
 //!
 //! Opens and sessions live behind [`StateSeam`], files in stores, so that nothing here outlives a
@@ -56,6 +56,7 @@ mod set;
 mod status;
 mod table;
 mod version2;
+mod write_compound;
 mod xattrs;
 
 pub use callback::{CallbackSender, ForReactor};

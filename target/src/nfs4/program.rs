@@ -181,7 +181,10 @@ impl<S: Store, H: StateSeam> Program for Nfs4<S, H> {
         let (access, origin) = (call.access(&self.exports, &exports), origin(call, &header));
         let times = &self.counters.store;
         let mut run = CompoundRun::new(access, &tree, state, origin, times, self.owners.get());
-        let ended = run.execute(call, &header, input, &mut results).await;
+        let ended = match run.begin_write(call, &header, input, &mut results) {
+            Some(operations) => run.execute_write(call, &operations, &mut results).await,
+            None => run.execute(call, &header, input, &mut results).await,
+        };
         let success = results.status() == OperationStatus::Ok;
         let answer = match ended {
             Ok(true) => {

@@ -229,6 +229,9 @@ pub trait StateSeam: 'static {
         shape: &CompoundShape<'_>,
     ) -> SequenceOutcome<Self::Compound>;
 
+    /// A request that has its slot may wait from here on.
+    fn keep(&self, _compound: &mut Self::Compound) {}
+
     /// A request has been executed: its slot is free for the next one. Without the reply of one
     /// that changed nothing, if it need not be cached.
     fn finish(&self, compound: Self::Compound, reply: Option<&FinishedReply<'_>>);

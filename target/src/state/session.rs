@@ -355,6 +355,13 @@ impl SessionClaim {
         }
     }
 
+    /// Holds the session by a count, as a request does that may wait: a thread can hold only a few
+    /// sessions from looking them up, and all its look-ups take longer while it does.
+    pub fn keep(&mut self) {
+        let looked_up = std::mem::replace(&mut self.session.0, Guard::from_inner(None));
+        self.session.0 = Guard::from_inner(Guard::into_inner(looked_up));
+    }
+
     /// Ends the request, as [`SlotClaim::finish`](super::SlotClaim::finish).
     pub fn finish(mut self, reply: Option<&[&[u8]]>) -> bool {
         self.end(reply)

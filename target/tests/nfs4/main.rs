@@ -41,4 +41,5 @@ mod slots_and_credits;
 mod state_protection;
 mod transport_versions;
 mod version2;
+mod write_compounds;
 mod xattrs;

@@ -119,6 +119,11 @@ export const endClient = (client) =>
     "Its sessions, opens, locks and delegations are gone at once, and others may have what they blocked. If it still lives, it begins anew without its locks; its programs get errors where they had some.",
     () => service.endClient(client.id));
 
+const endGrace = () =>
+  confirm("End", "The grace period of NFS version 4.",
+    "New opens and locks are granted at once. Clients that have not reclaimed theirs lose them.",
+    service.endGrace);
+
 // Wires the buttons of the page; `fail` shows what goes wrong outside a dialog.
 export function wire(fail) {
   byId("unlock").addEventListener("click", () => {
@@ -127,6 +132,7 @@ export function wire(fail) {
   });
   byId("limits-remove").addEventListener("click", () =>
     limiting.run(() => subject.set({ iops: null, bandwidth_bytes: null })));
+  byId("grace-end").addEventListener("click", endGrace);
   byId("drain").addEventListener("click", () => unlocked("operate", () => draining.open()));
   byId("drain-cancel").addEventListener("click", () =>
     unlocked("operate", () => service.serveAgain().catch(fail)));

@@ -229,6 +229,16 @@ function showState() {
     : "";
 }
 
+// After a restart, until clients have reclaimed their opens and locks.
+function showGrace({ active, left_seconds: left, waits_for: clients, awaited }) {
+  const some = awaited.slice(0, 3).map((one) => one.owner);
+  if (clients > some.length) some.push(`${count(clients - some.length)} more`);
+  const waits = some.length > 0 ? ` It waits for ${some.join(", ")}.` : "";
+  byId("grace-progress").textContent = "Grace period of NFS version 4: clients reclaim opens and locks from before the restart, "
+    + `and get no new ones, for ${seconds(left)} at most.${waits}`;
+  byId("grace").hidden = !active;
+}
+
 // What a restart would change: keys that wait for one, and keys that are not in the file.
 function showPending({ restart_required: waiting, file }) {
   const keys = (list) => list.map((one) => one.path).join(", ");
@@ -256,6 +266,7 @@ const PARTS = [
     byId("tile-clients").textContent = `${clients.length} / ${connections}`;
   }],
   [() => service.json("api/v1/nfs4/clients?limit=200"), ({ clients }) => tables.nfs4.show(clients)],
+  [() => service.json("api/v1/nfs4/grace"), showGrace],
   [() => service.json("api/v1/exports"), ({ exports: trees }, now) => {
     listed.export = withRates("exports", trees, "path", moved, now);
     tables.exports.show(listed.export);

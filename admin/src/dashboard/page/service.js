@@ -97,6 +97,7 @@ export async function limitExport(path, { iops, bandwidth_bytes: bandwidth }) {
 }
 
 export const endClient = (id) => change("DELETE", `api/v1/nfs4/clients/${id}?force=true`);
+export const endGrace = () => change("DELETE", "api/v1/nfs4/grace");
 export const revoke = (stateid) => change("DELETE", `api/v1/nfs4/states/${stateid}`);
 
 export const drain = (deadline) => change("POST", "api/v1/drain", { deadline_seconds: deadline });

@@ -297,8 +297,7 @@ impl Tree {
         let Reservation { target, pieces } = reservation;
         let target = target.as_ref().ok_or(StoreError::Invalid)?;
         let inode = &*target.inode;
-        let is_target = |found: &Inode| Ok(std::ptr::eq(found, inode));
-        if !self.table.look(file, is_target)? {
+        if inode.handle != file.into() {
             return Err(StoreError::Invalid);
         }
         let (file, space) = (inode.file()?, &self.space);
@@ -322,11 +321,11 @@ impl Tree {
         if pieces.iter().any(was_cut) && !space.may_keep_replacing() {
             return Err(StoreError::NoSpace);
         }
-        drop(map);
 
         let mut stored = before;
         for piece in pieces {
-            stored.used += put_piece(space, file, piece);
+            let old = map.get(piece.span.base);
+            stored.used += put_piece(space, file, piece, old);
         }
         stored.size = stored.size.max(end);
         stored.touch_modified();
@@ -365,14 +364,14 @@ impl Tree {
     }
 }
 
-/// Makes a piece of a write part of a file whose attributes the caller has locked. Returns the
-/// bytes that the file takes more.
-fn put_piece(space: &Arc<Space>, file: &File, piece: &mut WritePiece) -> u64 {
+/// Makes a piece of a write part of a file whose attributes the caller has locked, in place of an
+/// extent, if there is one. Returns the bytes that the file takes more.
+fn put_piece(space: &Arc<Space>, file: &File, piece: &mut WritePiece, old: Option<Extent>) -> u64 {
     let Some(fresh) = piece.extent.take() else {
         return 0;
     };
     let (span, range) = (piece.span, piece.span.range());
-    match file.map.view().get(span.base) {
+    match old {
         Some(old) if !piece.is_whole() => {
             let is_small = range.len() <= span.size / 2;
             let copy = || space.copy(fresh, old, range.clone());
