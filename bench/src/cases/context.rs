@@ -104,6 +104,11 @@ impl Context {
         Ok(session)
     }
 
+    /// The path of the directory.
+    pub fn path(&self) -> String {
+        format!("{}/{}", self.client.place.export, self.name)
+    }
+
     /// A new empty file.
     pub fn file(&mut self) -> Result<(Vec<u8>, FileHandle)> {
         self.files += 1;

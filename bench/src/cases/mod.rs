@@ -1,4 +1,5 @@
-//! The requester's own correctness cases, against any server of NFS version 3 over RDMA.
+//! The requester's own correctness cases, against any server of NFS version 3 over RDMA, and of
+//! version 4.1 if it serves that.
 //!
 //! A case passes, fails, or is noted: where the protocol permits several answers, one that differs
 //! from millraced's is noted and is not a failure.
@@ -9,6 +10,7 @@
 //! | Linux's knfsd | It transfers no more than FSINFO announces (256 KiB in a guest of 1 GiB): larger chunks are answered ERR_CHUNK. Cases and copies observe FSINFO. |
 //! | Linux's siw | As responder it loses a message that follows the MPA reply too closely: `--settle`. |
 
+mod callbacks;
 mod calls;
 mod context;
 mod data;
@@ -122,6 +124,7 @@ impl Cases {
         data::cases(&mut cases);
         names::cases(&mut cases);
         calls::cases(&mut cases);
+        callbacks::cases(&mut cases);
         let mut lines = Vec::new();
         for case in cases {
             let wanted = self

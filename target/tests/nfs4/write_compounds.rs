@@ -143,7 +143,7 @@ fn told(answer: &Results4) -> String {
 }
 
 /// Has both benches execute a write of each, and compares their answers. Returns the status.
-fn compare(benches: [&Bench4; 2], writes: [Write; 2], is_broken: bool) -> Status {
+fn compare(benches: [&Bench4; 2], writes: &[Write; 2], is_broken: bool) -> Status {
     let [own, engine] = [0, 1].map(|index| writes[index].send(benches[index], is_broken));
     assert_eq!(own.each_ref().map(told), engine.each_ref().map(told));
     assert_eq!(seen(benches[0]), seen(benches[1]));
@@ -153,7 +153,7 @@ fn compare(benches: [&Bench4; 2], writes: [Write; 2], is_broken: bool) -> Status
 /// The same for all writes.
 fn compare_all(benches: [&Bench4; 2], is_broken: bool) -> Vec<Status> {
     let both = writes(benches[0]).into_iter().zip(writes(benches[1]));
-    both.map(|(own, engine)| compare(benches, [own, engine], is_broken))
+    both.map(|(own, engine)| compare(benches, &[own, engine], is_broken))
         .collect()
 }
 
@@ -193,7 +193,7 @@ fn replies_without_room_are_refused_as_by_the_engine() {
                 });
                 write
             });
-            statuses.push(compare([&own, &engine], both, false));
+            statuses.push(compare([&own, &engine], &both, false));
         }
     }
     for status in [Status::Ok, Status::ReplyTooBig, Status::ReplyTooBigToCache] {

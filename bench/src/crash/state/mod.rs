@@ -395,17 +395,11 @@ fn files(plan: &StatePlan, client: &Client, pool: &Pool) -> Result<FileHandles> 
                 directory: Vec::new(),
                 handle: handle.0.to_vec(),
                 open: reply.open,
+                delegation: None,
             }),
             _ => None,
         })?;
-        let close = [
-            Operation::Putfh(BoundedBytes(&made.handle)),
-            Operation::Close(millrace_wire::nfs4::CloseOperation {
-                sequence: 0,
-                open: made.open,
-            }),
-        ];
-        session.in_session(&mut maker, &close, |_| Some(()))?;
+        session.close_file(&mut maker, &made)?;
         handles.push(made.handle);
     }
     session.leave(&maker)?;

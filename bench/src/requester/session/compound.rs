@@ -2,14 +2,15 @@
 //! (RFC 8881 sections 2.10 and 16.2).
 
 use millrace_wire::nfs4::{
-    ChannelAttributes, ClientId, ClientOwner, CloseOperation, CompoundReplyHeader,
-    CreateSessionOperation, ExchangeIdOperation, OpenClaim, OpenOperation, Operation,
-    OperationNumber, OperationResults, OperationStatus, ProtectionOffer, ResultsReader,
-    SequenceOperation, SessionId, StateId, StateOwner, Verifier,
+    CallbackSecurity, ChannelAttributes, ClientId, ClientOwner, CloseOperation,
+    CompoundReplyHeader, CreateSessionOperation, ExchangeIdOperation, OpenClaim, OpenDelegation,
+    OpenOperation, Operation, OperationNumber, OperationResults, OperationStatus, ProtectionOffer,
+    ResultsReader, SequenceOperation, SessionId, StateId, StateOwner, Verifier, session_flags,
 };
 use millrace_wire::rpc::{Accepted, CallOutcome, ReplyHeader};
 use millrace_wire::xdr::{Array, BoundedBytes, Decode, Decoder};
 
+use super::callbacks::{CALLBACK_PROGRAM, Callbacks, RecalledDelegation};
 use super::{Error, Session};
 use crate::requester::call::{Call, Reply, RpcError};
 
@@ -58,6 +59,8 @@ pub struct OpenedFile {
     pub handle: Vec<u8>,
     /// The stateid of the open.
     pub open: StateId,
+    /// The delegation that came with it.
+    pub delegation: Option<StateId>,
 }
 
 /// The results of a COMPOUND.
@@ -99,6 +102,31 @@ impl Session {
             let results = compound_results(reply)?;
             read(&results).ok_or(Error::OtherResults)
         })
+    }
+
+    /// Answers the calls of the server from now on, for the session that is created next. It takes
+    /// [`Settings::reverse_credits`](crate::requester::Settings::reverse_credits).
+    pub fn serve_callbacks(&mut self) -> Callbacks {
+        let callbacks = self.callbacks.get_or_insert_default().clone();
+        let service = Box::new(callbacks.clone());
+        self.connection.set_reverse_service(service);
+        callbacks
+    }
+
+    /// Returns a delegation.
+    ///
+    /// # Errors
+    /// [`Error::Nfs4`] and those of calls.
+    pub fn return_delegation(
+        &mut self,
+        session: &mut ClientSession,
+        recalled: &RecalledDelegation,
+    ) -> Result<(), Error> {
+        let operations = [
+            Operation::Putfh(BoundedBytes(&recalled.handle)),
+            Operation::Delegreturn(recalled.delegation),
+        ];
+        self.in_session(session, &operations, |_| Some(()))
     }
 
     /// A COMPOUND that begins with SEQUENCE, by slot 0.
@@ -176,14 +204,23 @@ impl Session {
             requests,
             rdma_ird: None,
         };
+        let callbacks = self.callbacks.clone();
+        let (flags, callback_program, security) = match callbacks {
+            Some(_) => (
+                session_flags::BACKCHANNEL,
+                CALLBACK_PROGRAM,
+                &[CallbackSecurity::None][..],
+            ),
+            None => (0, 0, &[][..]),
+        };
         let create = Operation::CreateSession(CreateSessionOperation {
             client,
             sequence,
-            flags: 0,
+            flags,
             fore: channel(slots, MESSAGE_MAX),
             back: channel(1, 4096),
-            callback_program: 0,
-            security: Array::new(&[]),
+            callback_program,
+            security: Array::new(security),
         });
         let (id, slots) = self.compound(minor_version, &[create], |results| match results {
             [OperationResults::CreateSession(Ok(reply))] => {
@@ -191,6 +228,9 @@ impl Session {
             }
             _ => None,
         })?;
+        if let Some(callbacks) = callbacks {
+            callbacks.begin(id);
+        }
         Ok(ClientSession {
             id,
             client,
@@ -235,6 +275,11 @@ impl Session {
                 directory: directory.0.to_vec(),
                 handle: handle.0.to_vec(),
                 open: reply.open,
+                delegation: match &reply.delegation {
+                    OpenDelegation::Read(delegation) => Some(delegation.state),
+                    OpenDelegation::Write(delegation) => Some(delegation.state),
+                    OpenDelegation::None | OpenDelegation::NoneBecause(_) => None,
+                },
             }),
             _ => None,
         })
@@ -249,6 +294,19 @@ impl Session {
         mut session: ClientSession,
         file: &OpenedFile,
     ) -> Result<(), Error> {
+        self.close_file(&mut session, file)?;
+        self.leave(&session)
+    }
+
+    /// Closes a file.
+    ///
+    /// # Errors
+    /// [`Error::Nfs4`] and those of calls.
+    pub fn close_file(
+        &mut self,
+        session: &mut ClientSession,
+        file: &OpenedFile,
+    ) -> Result<(), Error> {
         let close = [
             Operation::Putfh(BoundedBytes(&file.handle)),
             Operation::Close(CloseOperation {
@@ -256,8 +314,7 @@ impl Session {
                 open: file.open,
             }),
         ];
-        self.in_session(&mut session, &close, |_| Some(()))?;
-        self.leave(&session)
+        self.in_session(session, &close, |_| Some(()))
     }
 
     /// Ends the session and its client, which holds nothing.

@@ -1,5 +1,6 @@
 //! Blocking use of a connection: one call after the other, or whole files.
 
+mod callbacks;
 mod compound;
 mod copy;
 mod error;
@@ -21,6 +22,7 @@ use super::call::{Call, CallError, Completion, Reply, Sink, SubmitError};
 use super::connection::{Connection, RequesterState};
 use super::settings::Settings;
 
+pub use callbacks::{Callbacks, RecalledDelegation};
 pub use compound::{ClientSession, OpenedFile, compound_results};
 pub use copy::CopyOptions;
 pub use error::Error;
@@ -53,6 +55,8 @@ pub struct Session {
     progress: (u64, u64, u64),
     progress_at: Instant,
     transfer: Option<Transfer>,
+    /// What answers the server's calls, if they are served.
+    callbacks: Option<Callbacks>,
 }
 
 impl Session {
@@ -84,6 +88,7 @@ impl Session {
             progress: (0, 0, 0),
             progress_at: now,
             transfer: None,
+            callbacks: None,
         };
         while now.elapsed() < patience {
             match session.connection.state() {
