@@ -1,12 +1,13 @@
 """Programs from elsewhere that exercise a file system: of the guest, or brought by the run."""
 
+import glob
 import os
 import sqlite3
 import subprocess
 import sys
 
 from cases_names import become
-from harness import Failure, case, check, command, equal, fails
+from harness import Failure, case, check, command, content, equal, equal_content, fails
 
 FILES = "/payload/files"
 
@@ -150,3 +151,43 @@ def pjdfstest(context):
             line for number, line in enumerate(lines)
             if any(name in line for name in unknown)
             or number and any(name in lines[number - 1] for name in unknown)))
+
+
+@case
+def dbench(context):
+    """Programs of an office at work on one server: two clients by the trace that dbench comes with."""
+    said = command("dbench", "-c", "/usr/share/dbench/client.txt", "-D", context.folder, "-t", "8",
+                   "2", limit=LIMIT)
+    check("Throughput" in said and "ERROR" not in said, f"dbench: {said[-2000:]}")
+
+
+@case
+def git(context):
+    """A repository is filled, packed, checked and cloned."""
+    work, clone = context.path("work"), context.path("clone")
+
+    def run(folder, *words):
+        return command("git", "-C", folder, "-c", "user.name=guest", "-c", "user.email=guest@guest",
+                       *words, limit=LIMIT)
+
+    os.mkdir(work)
+    run(work, "init", "--quiet")
+    for turn in range(3):
+        for number in range(40):
+            folder = os.path.join(work, f"folder{number % 7}")
+            os.makedirs(folder, exist_ok=True)
+            with open(os.path.join(folder, f"file{number}"), "wb") as file:
+                file.write(content(f"turn {turn} file {number}", 100 * number + 1))
+        run(work, "add", "--all")
+        run(work, "commit", "--quiet", "-m", f"turn {turn}")
+    run(work, "gc", "--quiet", "--prune=now")
+    for pack in glob.glob(os.path.join(work, ".git/objects/pack/*.pack")):
+        os.chmod(pack, 0o600)
+        context.stored(pack)
+    run(work, "fsck", "--full", "--strict")
+    run(work, "clone", "--quiet", "--no-hardlinks", work, clone)
+    equal(run(clone, "status", "--porcelain"), "", "what differs in the clone")
+    path = os.path.join("folder3", "file38")
+    equal_content(context.read(os.path.join(clone, path)), content("turn 2 file 38", 3801), path)
+    run(clone, "checkout", "--quiet", "HEAD~2")
+    equal_content(context.read(os.path.join(clone, path)), content("turn 0 file 38", 3801), path)
