@@ -7,7 +7,8 @@ import os
 import subprocess
 
 from cases_locks import opened
-from harness import case, content, equal, equal_content, fails
+from harness import Mount, case, check, content, equal, equal_content, fails
+from serving import SECOND_ADDRESS
 
 # The interface by which clients reach the server.
 SEGMENT_INTERFACE = "eth1"
@@ -28,6 +29,34 @@ def all_connections_are_there(context):
     for one in connected:
         for name in ("bad_xids", "bad_replies"):
             equal(one[name], 0, name)
+
+
+@case(shared=True, needs="trunking")
+def a_mount_by_another_address_adds_a_connection(context):
+    """The client finds that both addresses are of one server, and uses one session by both."""
+    meet = functools.partial(context.control.ask, "meet")
+    if context.number == 1:
+        context.control.ask("second_address")
+    meet()
+    before = len(context.mounted.transports())
+    own = context.mounted
+    second = Mount({**own.server, "host": SECOND_ADDRESS}, own.path, "/mnt/second",
+                   extra=context.parameters["options"])
+    second.mount()
+    equal(len(own.transports()), before + 1, "connections of the client")
+    path, data = os.path.join(second.point, f"trunk{context.number}"), content("trunk", 300_001)
+    for turn in range(8):
+        context.write(path, data, os.O_DIRECT)
+        equal_content(context.read(path, os.O_DIRECT), data, f"turn {turn}")
+    os.unlink(path)
+    added = own.transports()[-1]
+    check(added["sends"] > 8, f"no calls by the other address: {added}")
+    meet()
+    if context.number == 1:
+        known = context.control.ask("clients")["clients"]
+        equal(known, context.parameters["clients"], "clients that the server knows")
+    meet()
+    second.unmount()
 
 
 @case(shared=True, needs="clients")

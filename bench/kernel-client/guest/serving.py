@@ -16,6 +16,8 @@ MILLRACED_PORTS = {"rdma_port": 20050, "nfs_port": 2050, "mount_port": 2050}
 ADMIN_PORT = 9620
 TOKEN_FILE, TOKEN = "/run/token", "token-of-the-guests-cases"
 THREADS = 8
+# An address on the segment beside the server's own.
+SECOND_ADDRESS = "10.9.0.101"
 
 # Only ends what would never end.
 START_LIMIT = 200.0
@@ -255,6 +257,10 @@ class Servers:
         name = "millrace_nfs4_clients "
         lines = Millraced.ask("/metrics").splitlines()
         return {"clients": int(next(line for line in lines if line.startswith(name)).split()[1])}
+
+    def _second_address(self):
+        """Gives the machine one more address where clients reach it."""
+        call("ip", "address", "add", f"{SECOND_ADDRESS}/24", "dev", self._devices[0][2])
 
     def _revoke(self):
         """Revokes all locks, as an administrator would."""
