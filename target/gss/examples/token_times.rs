@@ -3,15 +3,17 @@
 //! `cargo run --release -p millrace-gss --example token_times`
 
 #[path = "../tests/support/mod.rs"]
-#[expect(dead_code, unused_imports, reason = "tests use more of it")]
+#[allow(dead_code, unused_imports, reason = "tests use more of it")]
 mod support;
 
 use std::hint::black_box;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};
 
-use millrace_gss::{ContextRef, Enctype, GssService, Kerberos, Progress, Settings};
-use support::{Flags, Initiator, REALM, Realm, RealmOptions, block_on};
+use millrace_gss::{
+    ContextFlags, ContextRef, Enctype, GssService, Initiator, Kerberos, Progress, Settings,
+};
+use support::{REALM, Realm, RealmOptions, block_on};
 
 const SIZES: [usize; 3] = [128, 4 << 10, 1 << 20];
 const SLICE: usize = 16 << 10;
@@ -44,8 +46,9 @@ fn measure(realm: &Realm) {
     let kerberos = Kerberos::load(&settings).expect("a keytab");
     let service = GssService::new(settings, kerberos);
     let target = format!("nfs/server.test@{REALM}");
-    let mut initiator = Initiator::new(&realm.cache(), &target, Flags::MUTUAL);
-    let token = initiator.step(&[]).expect("a ticket");
+    let initiator = Initiator::new(Some(&realm.cache()), &target, ContextFlags::MUTUAL);
+    let mut initiator = initiator.expect("tickets");
+    let token = initiator.step(&[]).expect("a ticket").token;
     let client = IpAddr::V4(Ipv4Addr::LOCALHOST);
     let established = block_on(service.establish(token, None, client));
     initiator.step(&established.token).expect("a good reply");

@@ -14,6 +14,7 @@ mod establish;
 mod failure_log;
 mod identity;
 mod initial_token;
+mod initiator;
 mod kerberos;
 mod keytab;
 pub mod krb5;
@@ -33,6 +34,7 @@ pub use counters::{CallCounters, Counts, EndReason, FailureReason, GssCounters};
 pub use establish::Establishment;
 pub use identity::{Identity, User};
 pub use initial_token::check as check_initial_token;
+pub use initiator::{ContextFlags, Initiator, InitiatorError, InitiatorToken};
 pub use kerberos::{Kerberos, LoadError};
 pub use krb5::{
     ContextKeys, Damaged, Enctype, MicParts, Progress, Protection, Side, Unwrapping, Wrapping,

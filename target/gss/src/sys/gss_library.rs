@@ -52,6 +52,10 @@ pub static KERBEROS: Oid = Oid::new(&crate::KERBEROS_OID);
 pub static HOST_BASED_SERVICE: Oid =
     Oid::new(&[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x12, 0x01, 0x02, 0x01, 0x04]);
 
+/// `GSS_KRB5_NT_PRINCIPAL_NAME` (RFC 1964 2.1.1): 1.2.840.113554.1.2.2.1.
+pub static PRINCIPAL_NAME: Oid =
+    Oid::new(&[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x12, 0x01, 0x02, 0x02, 0x01]);
+
 /// `gss_OID_set_desc`.
 #[repr(C)]
 pub struct OidSet {
@@ -116,16 +120,16 @@ pub type Opaque = *mut c_void;
 
 /// The functions of the library (RFC 2744, and MIT's own).
 macro_rules! functions {
-    ($($name:ident($($type:ty),*);)*) => {
+    ($($(#[$condition:meta])? $name:ident($($type:ty),*);)*) => {
         /// The library's functions. It stays loaded.
         pub struct GssLibrary {
-            $(pub(super) $name: unsafe extern "C" fn($($type),*) -> u32,)*
+            $($(#[$condition])? pub(super) $name: unsafe extern "C" fn($($type),*) -> u32,)*
         }
 
         impl GssLibrary {
             fn find(handle: *mut c_void) -> Result<Self, String> {
                 Ok(Self {
-                    $($name: {
+                    $($(#[$condition])? $name: {
                         let name = concat!(stringify!($name), "\0");
                         let name = CStr::from_bytes_with_nul(name.as_bytes()).expect("ends once");
                         let found = symbol(handle, name)?;
@@ -156,12 +160,24 @@ functions! {
         *mut u32, *mut Opaque, Opaque, *const Buffer, *const c_void, *mut Opaque,
         *mut *const Oid, *mut Buffer, *mut u32, *mut u32, *mut Opaque
     );
+    gss_init_sec_context(
+        *mut u32, Opaque, *mut Opaque, Opaque, *const Oid, u32, u32, *const c_void,
+        *const Buffer, *mut *const Oid, *mut Buffer, *mut u32, *mut u32
+    );
     gss_krb5_export_lucid_sec_context(*mut u32, *mut Opaque, u32, *mut *mut c_void);
     gss_krb5_free_lucid_sec_context(*mut u32, *mut c_void);
     gss_delete_sec_context(*mut u32, *mut Opaque, *mut Buffer);
     gss_release_cred(*mut u32, *mut Opaque);
     gss_release_name(*mut u32, *mut Opaque);
     gss_release_buffer(*mut u32, *mut Buffer);
+    #[cfg(feature = "testing")]
+    gss_get_mic(*mut u32, Opaque, u32, *const Buffer, *mut Buffer);
+    #[cfg(feature = "testing")]
+    gss_verify_mic(*mut u32, Opaque, *const Buffer, *const Buffer, *mut u32);
+    #[cfg(feature = "testing")]
+    gss_wrap(*mut u32, Opaque, c_int, u32, *const Buffer, *mut c_int, *mut Buffer);
+    #[cfg(feature = "testing")]
+    gss_unwrap(*mut u32, Opaque, *const Buffer, *mut Buffer, *mut c_int, *mut u32);
 }
 
 impl GssLibrary {

@@ -3,10 +3,11 @@
 use std::time::{Duration, Instant};
 
 use millrace_gss::{
-    Accepted, Enctype, HandleError, Kerberos, MachinePolicy, Mechanism, Settings, status,
+    Accepted, ContextFlags, Enctype, HandleError, Kerberos, MachinePolicy, Mechanism, Settings,
+    status,
 };
 
-use super::support::{Flags, Realm, RealmOptions, in_realm};
+use super::support::{Realm, RealmOptions, in_realm};
 use super::{REALM, connected, establish, first_token, initiator, service, settings, target};
 
 fn user_ticket(realm: &Realm) {
@@ -19,7 +20,7 @@ fn gss_ctx_05_a_context_is_created_and_its_window_signed() {
     in_realm(test, &RealmOptions::default(), |realm| {
         user_ticket(realm);
         let service = service(settings(realm));
-        let mut initiator = initiator(realm, Flags::MUTUAL);
+        let mut initiator = initiator(realm, ContextFlags::MUTUAL);
         let token = first_token(&mut initiator);
         let established = establish(&service, token);
         assert_eq!(
@@ -35,7 +36,7 @@ fn gss_ctx_05_a_context_is_created_and_its_window_signed() {
         let window = established.window.to_be_bytes();
         let mut verifier = vec![0; context.mic_length()];
         assert_eq!(context.sign(&window, &mut verifier), verifier.len());
-        assert!(initiator.verify(&window, &verifier));
+        assert!(initiator.verifies(&window, &verifier));
         let identity = context.identity();
         assert_eq!(*identity.principal, *target("user1"));
         // GSS-SEC-12: far more groups than AUTH_SYS has.
@@ -68,7 +69,7 @@ fn gss_ctx_10_any_nfs_key_is_taken_and_no_host_key() {
             ("host/client.test", false),
         ] {
             realm.ticket("user1", "user1.keytab", name, &[], &[]);
-            let mut initiator = super::Initiator::new(&realm.cache(), &target(name), Flags::MUTUAL);
+            let mut initiator = super::initiator_of(realm, &target(name), ContextFlags::MUTUAL);
             let established = establish(&service, first_token(&mut initiator));
             assert_eq!(established.major == 0, is_taken, "{name}");
         }
@@ -78,7 +79,7 @@ fn gss_ctx_10_any_nfs_key_is_taken_and_no_host_key() {
             ..settings(realm)
         });
         user_ticket(realm);
-        let token = first_token(&mut initiator(realm, Flags::MUTUAL));
+        let token = first_token(&mut initiator(realm, ContextFlags::MUTUAL));
         assert_ne!(establish(&one, token).major, 0);
     });
 }
@@ -89,13 +90,13 @@ fn gss_ctx_11_replay_sequence_and_delegation_are_ignored() {
     in_realm(test, &RealmOptions::default(), |realm| {
         realm.ticket("user1", "user1.keytab", "nfs/server.test", &["-f"], &[]);
         let service = service(settings(realm));
-        let (initiator, context) = connected(realm, &service, Flags::ALL);
+        let (initiator, context) = connected(realm, &service, ContextFlags::ALL);
         let tokens: Vec<_> = (0..4).map(|_| initiator.mic(b"message")).collect();
         // In any order, and again.
         for token in tokens.iter().rev().chain(&tokens) {
             assert!(context.verify_mic(b"message", token));
         }
-        let without = connected(realm, &service, Flags::NONE);
+        let without = connected(realm, &service, ContextFlags::NONE);
         assert!(without.1.verify_mic(b"message", &without.0.mic(b"message")));
     });
 }
@@ -107,7 +108,7 @@ fn gss_ctx_11_a_repeated_token_costs_a_slot_only() {
     in_realm(test, &RealmOptions::default(), |realm| {
         user_ticket(realm);
         let service = service(settings(realm));
-        let token = first_token(&mut initiator(realm, Flags::MUTUAL));
+        let token = first_token(&mut initiator(realm, ContextFlags::MUTUAL));
         let handles = [0; 3].map(|_| establish(&service, token.clone()).handle);
         assert!(handles.iter().all(Option::is_some));
         assert!(handles[0] != handles[1] && handles[1] != handles[2]);
@@ -121,14 +122,17 @@ fn gss_ctx_12_encryption_types_are_those_of_the_settings() {
     in_realm(test, &RealmOptions::default(), |realm| {
         user_ticket(realm);
         let all = service(settings(realm));
-        let (_, context) = connected(realm, &all, Flags::MUTUAL);
+        let (_, context) = connected(realm, &all, ContextFlags::MUTUAL);
         let used = context.enctype();
         let others = Enctype::ALL.into_iter().filter(|other| *other != used);
         let few = service(Settings {
             enctypes: others.collect(),
             ..settings(realm)
         });
-        let established = establish(&few, first_token(&mut initiator(realm, Flags::MUTUAL)));
+        let established = establish(
+            &few,
+            first_token(&mut initiator(realm, ContextFlags::MUTUAL)),
+        );
         assert_eq!(established.major, status::FAILURE);
         assert!(established.handle.is_none() && established.token.is_empty());
         assert_eq!(
@@ -151,13 +155,16 @@ fn gss_ctx_12_rc4_is_refused() {
     in_realm(test, &options, |realm| {
         user_ticket(realm);
         let kerberos = Kerberos::load(&settings(realm)).expect("a keytab");
-        let token = first_token(&mut initiator(realm, Flags::MUTUAL));
+        let token = first_token(&mut initiator(realm, ContextFlags::MUTUAL));
         let Accepted::Failed(failure) = kerberos.accept(&token) else {
             panic!("a context with RC4");
         };
         assert!(failure.text.contains("RC4"), "{}", failure.text);
         let service = service(settings(realm));
-        let established = establish(&service, first_token(&mut initiator(realm, Flags::MUTUAL)));
+        let established = establish(
+            &service,
+            first_token(&mut initiator(realm, ContextFlags::MUTUAL)),
+        );
         assert_eq!(established.major, status::FAILURE);
         assert_eq!(
             service
@@ -179,7 +186,7 @@ fn gss_hdl_03_a_context_ends_with_its_ticket() {
     in_realm(test, &options, |realm| {
         user_ticket(realm);
         let service = service(settings(realm));
-        connected(realm, &service, Flags::MUTUAL);
+        connected(realm, &service, ContextFlags::MUTUAL);
         let remaining = service.list()[0].remaining;
         // One minute, and the library's 300 seconds of skew.
         assert!(remaining <= Duration::from_secs(360), "{remaining:?}");
@@ -206,7 +213,7 @@ fn gss_sec_10_machines_are_anonymous_or_user_0() {
                 machine,
                 ..settings(realm)
             });
-            let (_, context) = connected(realm, &service, Flags::MUTUAL);
+            let (_, context) = connected(realm, &service, ContextFlags::MUTUAL);
             let identity = context.identity();
             assert_eq!(*identity.principal, *format!("host/client.test@{REALM}"));
             assert_eq!(identity.user.as_ref().map(|user| user.uid), uid);

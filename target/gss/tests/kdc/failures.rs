@@ -2,9 +2,11 @@
 
 use std::fs;
 
-use millrace_gss::{Accepted, Failure, FailureReason, Kerberos, Mechanism, Settings, status};
+use millrace_gss::{
+    Accepted, ContextFlags, Failure, FailureReason, Kerberos, Mechanism, Settings, status,
+};
 
-use super::support::{Flags, Realm, RealmOptions, in_realm};
+use super::support::{Realm, RealmOptions, in_realm};
 use super::{establish, first_token, initiator, service, settings};
 
 fn user_ticket(realm: &Realm) {
@@ -35,7 +37,7 @@ fn gss_ctx_07_changed_keys_at_the_kdc() {
         let kerberos = Kerberos::load(&settings).expect("a keytab");
         realm.admin("cpw -randkey nfs/server.test");
         user_ticket(realm);
-        let token = first_token(&mut initiator(realm, Flags::MUTUAL));
+        let token = first_token(&mut initiator(realm, ContextFlags::MUTUAL));
         let text = ["another version of the key", "kvno 2"];
         expect(&failure(&kerberos, &token), FailureReason::Key, &text);
         // Fetched again, they are taken up live.
@@ -53,7 +55,7 @@ fn gss_ctx_07_a_ticket_for_another_service() {
         realm.ticket("user1", "user1.keytab", "nfs/other.test", &[], &[]);
         let kerberos = Kerberos::load(&settings(realm)).expect("a keytab");
         let target = super::target("nfs/other.test");
-        let mut initiator = super::Initiator::new(&realm.cache(), &target, Flags::MUTUAL);
+        let mut initiator = super::initiator_of(realm, &target, ContextFlags::MUTUAL);
         let text = ["another service", "nfs/server.test@", "nfs/other.test"];
         let failure = failure(&kerberos, &first_token(&mut initiator));
         expect(&failure, FailureReason::Key, &text);
@@ -65,7 +67,7 @@ fn gss_ctx_07_keys_of_another_kdc() {
     let test = "failures::gss_ctx_07_keys_of_another_kdc";
     in_realm(test, &RealmOptions::default(), |realm| {
         user_ticket(realm);
-        let token = first_token(&mut initiator(realm, Flags::MUTUAL));
+        let token = first_token(&mut initiator(realm, ContextFlags::MUTUAL));
         // The same name and version, but other keys.
         realm.admin("delprinc -force nfs/server.test");
         realm.admin("addprinc -randkey nfs/server.test");
@@ -82,7 +84,7 @@ fn gss_ctx_07_noise_is_no_token() {
     let test = "failures::gss_ctx_07_noise_is_no_token";
     in_realm(test, &RealmOptions::default(), |realm| {
         user_ticket(realm);
-        let token = first_token(&mut initiator(realm, Flags::MUTUAL));
+        let token = first_token(&mut initiator(realm, ContextFlags::MUTUAL));
         let service = service(settings(realm));
         let mut changed = Vec::new();
         // GSS-LIM-04: truncations with a frame that fits, and changed bytes.
@@ -156,7 +158,7 @@ fn gss_lim_04_large_and_deep_tokens_are_refused_in_time() {
             assert!(established.handle.is_none() && established.token.is_empty());
         }
         user_ticket(realm);
-        let token = first_token(&mut initiator(realm, Flags::MUTUAL));
+        let token = first_token(&mut initiator(realm, ContextFlags::MUTUAL));
         assert_eq!(establish(&service, token).major, status::COMPLETE);
     });
 }
@@ -171,7 +173,7 @@ fn with_clock(test: &str, clock: &str, reason: FailureReason, words: &[&str]) {
         let path = realm.file("token");
         let Ok(token) = fs::read(&path) else {
             user_ticket(realm);
-            let token = first_token(&mut initiator(realm, Flags::MUTUAL));
+            let token = first_token(&mut initiator(realm, ContextFlags::MUTUAL));
             fs::write(path, token).expect("written");
             return;
         };
@@ -217,7 +219,7 @@ fn a_keytab_that_cannot_be_used_is_an_error_at_start_and_later_leaves_the_old_on
         assert!(load("host.keytab").contains("no key of nfs, only of: host/client.test@"));
         let kerberos = Kerberos::load(&settings(realm)).expect("a keytab");
         assert_eq!(kerberos.realms(), [super::REALM]);
-        let token = first_token(&mut initiator(realm, Flags::MUTUAL));
+        let token = first_token(&mut initiator(realm, ContextFlags::MUTUAL));
         for damage in [&b""[..], b"noise"] {
             fs::write(realm.file("nfs.keytab"), damage).expect("written");
             kerberos.refresh().expect_err("no keytab");
@@ -244,12 +246,12 @@ fn a_reload_takes_up_the_keytab_and_contexts_stay() {
             helpers: 1,
             ..settings(realm)
         });
-        let (initiator, context) = super::connected(realm, &service, Flags::MUTUAL);
+        let (initiator, context) = super::connected(realm, &service, ContextFlags::MUTUAL);
         realm.admin("cpw -randkey nfs/server.test");
         fs::remove_file(realm.file("nfs.keytab")).expect("a keytab");
         realm.take_keys("nfs/server.test", "nfs.keytab");
         user_ticket(realm);
-        let token = first_token(&mut super::initiator(realm, Flags::MUTUAL));
+        let token = first_token(&mut super::initiator(realm, ContextFlags::MUTUAL));
         assert_ne!(establish(&service, token.clone()).major, status::COMPLETE);
         assert_eq!(service.counters().failed(FailureReason::Key).get(), 1);
         service.reload();

@@ -5,14 +5,18 @@ mod support;
 
 mod creation;
 mod failures;
+mod initiators;
 mod tokens;
 
 use std::io;
 use std::net::IpAddr;
 use std::time::Instant;
 
-use millrace_gss::{ContextRef, Directory, Establishment, GssService, Kerberos, Settings, User};
-use support::{Flags, Initiator, REALM, Realm, block_on};
+use millrace_gss::{
+    ContextFlags, ContextRef, Directory, Establishment, GssService, Initiator, Kerberos, Settings,
+    User,
+};
+use support::{REALM, Realm, block_on};
 
 const CLIENT: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 1));
 
@@ -45,13 +49,17 @@ fn target(name: &str) -> String {
     format!("{name}@{REALM}")
 }
 
-fn initiator(realm: &Realm, flags: Flags) -> Initiator {
-    Initiator::new(&realm.cache(), &target("nfs/server.test"), flags)
+fn initiator(realm: &Realm, flags: ContextFlags) -> Initiator {
+    initiator_of(realm, &target("nfs/server.test"), flags)
+}
+
+fn initiator_of(realm: &Realm, target: &str, flags: ContextFlags) -> Initiator {
+    Initiator::new(Some(&realm.cache()), target, flags).expect("tickets")
 }
 
 /// The first token of a client.
 fn first_token(initiator: &mut Initiator) -> Vec<u8> {
-    initiator.step(&[]).expect("a ticket")
+    initiator.step(&[]).expect("a ticket").token
 }
 
 fn establish(service: &GssService, token: Vec<u8>) -> Establishment {
@@ -59,7 +67,7 @@ fn establish(service: &GssService, token: Vec<u8>) -> Establishment {
 }
 
 /// A complete context, from both sides.
-fn connected(realm: &Realm, service: &GssService, flags: Flags) -> (Initiator, ContextRef) {
+fn connected(realm: &Realm, service: &GssService, flags: ContextFlags) -> (Initiator, ContextRef) {
     let mut initiator = initiator(realm, flags);
     let token = first_token(&mut initiator);
     let established = establish(service, token);

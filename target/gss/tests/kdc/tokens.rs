@@ -2,9 +2,9 @@
 
 use std::ops::Range;
 
-use millrace_gss::{ContextRef, Damaged, Enctype, Progress};
+use millrace_gss::{ContextFlags, ContextRef, Damaged, Enctype, Progress};
 
-use super::support::{Flags, RealmOptions, in_realm};
+use super::support::{RealmOptions, in_realm};
 use super::{connected, service, settings};
 
 const LENGTHS: [usize; 9] = [0, 1, 15, 16, 17, 100, 4096, 65_537, 1 << 20];
@@ -37,7 +37,7 @@ fn both_ways(test: &str, enctype: Enctype, name: &str) {
     in_realm(test, &options, |realm| {
         realm.ticket("user1", "user1.keytab", "nfs/server.test", &[], &[]);
         let service = service(settings(realm));
-        for flags in [Flags::MUTUAL, Flags::NONE] {
+        for flags in [ContextFlags::MUTUAL, ContextFlags::NONE] {
             let (initiator, context) = connected(realm, &service, flags);
             assert_eq!(context.enctype(), enctype);
             for length in LENGTHS {
@@ -47,7 +47,7 @@ fn both_ways(test: &str, enctype: Enctype, name: &str) {
                 assert!(context.verify_mic(&message, &token), "{length}");
                 let mut own = vec![0; context.mic_length()];
                 assert_eq!(context.sign(&message, &mut own), own.len());
-                assert!(initiator.verify(&message, &own), "{length}");
+                assert!(initiator.verifies(&message, &own), "{length}");
                 // GSS-CRED-04: reflected.
                 assert!(!context.verify_mic(&message, &own), "{length}");
 

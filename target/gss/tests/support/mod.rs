@@ -1,6 +1,5 @@
-//! A Kerberos realm of a test: MIT's KDC, its tools, and an initiator by the system's library.
+//! A Kerberos realm of a test: MIT's KDC and its tools.
 
-mod initiator;
 mod realm;
 
 use std::future::Future;
@@ -9,7 +8,6 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 
-pub use initiator::{Flags, Initiator};
 pub use realm::{REALM, Realm, RealmOptions, in_realm};
 
 /// Wakes a thread.

@@ -177,7 +177,8 @@ impl Realm {
     fn environment(&self, command: &mut Command) {
         command
             .env("KRB5_CONFIG", self.file("krb5.conf"))
-            .env("KRB5_KDC_PROFILE", self.file("kdc.conf"));
+            .env("KRB5_KDC_PROFILE", self.file("kdc.conf"))
+            .env("KRB5CCNAME", self.cache());
     }
 
     fn command<A: AsRef<OsStr>>(&self, program: &str, arguments: &[A]) -> Command {
