@@ -13,7 +13,7 @@ use millrace_wire::xdr::Bulk;
 
 use super::compounds;
 use super::workload::Workload;
-use crate::requester::{Call, CallTemplate, Completion, Connection, Reply};
+use crate::requester::{Call, CallError, CallTemplate, Completion, Connection, Reply};
 
 /// Bytes of a reply up to its procedure's status, and of attributes (RFC 1813 section 2.6).
 pub(super) const REPLY_HEADER: usize = 28;
@@ -139,6 +139,7 @@ pub(super) fn judge(lane: usize, places: &[LoadSlot], completion: &Completion<'_
                 _ => Err("a READ failed"),
             },
         },
+        (Err(CallError::Security(fault)), _) => Err(fault.text()),
         (Err(_), _) => Err("a call ended without a reply"),
         (Ok(_), None) => Err("a reply to no call"),
     };

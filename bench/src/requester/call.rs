@@ -7,6 +7,7 @@ use millrace_wire::rpcrdma::ErrorBody;
 use millrace_wire::xdr::{self, BoundedBytes, Decode, Decoder, Encode, Taken};
 
 use super::binding;
+use super::gss::SecurityFault;
 use millrace_wire::nfs3;
 
 /// An eligible item of the arguments at a place that the caller knows.
@@ -189,6 +190,10 @@ pub enum CallError {
     /// The reply contradicts the offered chunks.
     #[error("the reply does not agree with the chunks that were offered")]
     BadReply,
+    /// The call was refused by the server's end of its security context, or the reply is not the
+    /// server's.
+    #[error("{0}")]
+    Security(SecurityFault),
     /// No reply within [`Settings::timeout`](super::Settings::timeout).
     #[error("no reply in time")]
     TimedOut,

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Instant;
 
 use millrace_mempool::{Class, Pool, Slice};
@@ -19,6 +20,7 @@ use super::call::CallError;
 use super::configuration::Configuration;
 use super::extensions::Extensions;
 use super::fetches::Fetches;
+use super::gss::GssContext;
 use super::plan::{CallLimits, HEADER_MAX, ITEMS_MAX};
 use super::reverse_service::Reverse;
 use super::settings::Settings;
@@ -355,6 +357,12 @@ impl Connection {
         self.settings.channel_bindings.as_deref()
     }
 
+    /// The security context that calls are made under.
+    #[must_use]
+    pub const fn context(&self) -> Option<&Arc<GssContext>> {
+        self.settings.context.as_ref()
+    }
+
     /// Read depths in force.
     #[must_use]
     pub const fn depths(&self) -> ReadDepths {
@@ -403,7 +411,10 @@ impl Connection {
             group: self.group,
             chunk_above: self.settings.chunk_above,
             long_calls: self.settings.long_calls,
-            whole: self.settings.identity.protects(),
+            whole: match &self.settings.context {
+                Some(context) => context.protects_bodies(),
+                None => self.settings.identity.protects(),
+            },
             offer_results: self.settings.offer_results,
             read_chunks: self.configuration.allows_read_chunks(),
         }

@@ -5,6 +5,7 @@ use millrace_wire::rpc::{self, MessageType};
 
 use super::call::{CallError, CallId, Completion, Reply, Sink};
 use super::connection::Connection;
+use super::gss::{self, CallProtection};
 use super::memory::{Gathered, copy_pieces};
 use super::slot::{CallSlot, Ending, Offered, Owner, Purpose, Stage};
 
@@ -81,7 +82,7 @@ impl Connection {
         };
         if matches!(ending, Ending::Again) && slot.owner == Owner::Waits {
             self.counters.retried += 1;
-            slot.requeue();
+            slot.repeat();
             let deadline = slot.deadline;
             self.queue.push_front(index);
             self.note_deadline(deadline);
@@ -91,6 +92,7 @@ impl Connection {
         let reply = slot.reply.take();
         let written = std::mem::take(&mut slot.written);
         let gathered = std::mem::take(&mut slot.gathered);
+        let protection = slot.protection.take();
         let (token, xid, owner) = (slot.token, slot.xid, slot.owner);
         let nominated = slot.nominated;
         let id = CallId {
@@ -113,45 +115,42 @@ impl Connection {
         match ending {
             Ending::Failed(error) => tell(Err(error)),
             Ending::Again => tell(Err(CallError::Cancelled)),
-            Ending::Inline(buffer, start, end) => {
-                self.counters.replies += 1;
-                let message = &buffer[start..end];
-                tell(Ok(Reply {
-                    message,
-                    written: &written,
-                }));
+            Ending::Inline(mut buffer, start, end) => {
+                let message = buffer.get_mut(start..end);
+                tell(self.judged(message, protection.as_ref(), &written));
                 self.repost(provider, buffer);
             }
             Ending::Long(length) => {
-                let buffer = reply.and_then(|slice| slice.try_into_buffer().ok());
-                let message = buffer.as_ref().and_then(|buffer| buffer.get(..length));
-                tell(self.judged(message, xid, &written));
+                let mut buffer = reply.and_then(|slice| slice.try_into_buffer().ok());
+                let message = buffer.as_mut().and_then(|buffer| buffer.get_mut(..length));
+                let message = message.filter(|message| is_reply_to(xid, message));
+                tell(self.judged(message, protection.as_ref(), &written));
             }
             Ending::Gathered(length) => {
-                let message = Gathered::new(gathered, length);
-                tell(self.judged(message.bytes(), xid, &written));
+                let mut message = Gathered::new(gathered, length);
+                let message = message.bytes_mut();
+                let message = message.filter(|message| is_reply_to(xid, message));
+                tell(self.judged(message, protection.as_ref(), &written));
             }
         }
     }
 
-    /// A reply that did not come inline, if it is one to this call: both XIDs are the same
-    /// (RFC 8166 section 4.2.1), and so are direction word and message type (version two draft
-    /// section 5.2.2).
+    /// A reply, if there is one and its security context agrees.
     fn judged<'a>(
         &mut self,
-        message: Option<&'a [u8]>,
-        xid: u32,
+        message: Option<&'a mut [u8]>,
+        protection: Option<&CallProtection>,
         written: &'a [Option<u32>],
     ) -> Result<Reply<'a>, CallError> {
-        let is_reply = |message: &&[u8]| rpc::peek(message) == Ok((xid, MessageType::Reply));
-        match message.filter(is_reply) {
-            Some(message) => {
+        let message = message.ok_or(CallError::BadReply);
+        match message.and_then(|message| gss::open(protection, message)) {
+            Ok(message) => {
                 self.counters.replies += 1;
                 Ok(Reply { message, written })
             }
-            None => {
+            Err(error) => {
                 self.counters.bad_replies += 1;
-                Err(CallError::BadReply)
+                Err(error)
             }
         }
     }
@@ -173,6 +172,13 @@ impl Connection {
             });
         }
     }
+}
+
+/// Whether a message that did not come inline is the reply to a call: both XIDs are the same
+/// (RFC 8166 section 4.2.1), and so are direction word and message type (version two draft section
+/// 5.2.2).
+fn is_reply_to(xid: u32, message: &[u8]) -> bool {
+    rpc::peek(message) == Ok((xid, MessageType::Reply))
 }
 
 impl CallSlot {

@@ -9,6 +9,7 @@ use millrace_wire::xdr::{self, Encode, Encoder, Taken, pad};
 
 use super::call::{Call, CallId, Data, SubmitError};
 use super::connection::Connection;
+use super::gss::CallProtection;
 use super::plan::{Extent, ITEMS_MAX};
 use super::slot::{CallSlot, START, Stage};
 
@@ -169,7 +170,19 @@ impl Connection {
         slot.message = Some(message);
         slot.length = length;
         slot.shape.message = length;
-        slot.shape.largest_reply = largest_reply + self.settings.identity.largest_verifier();
+        slot.shape.largest_reply = largest_reply;
+        match &self.settings.context {
+            None => slot.shape.largest_reply += self.settings.identity.largest_verifier(),
+            Some(context) => {
+                slot.shape.largest_reply += context.added_to_reply();
+                let protection = CallProtection::new(context);
+                if !protection.fits(slot) {
+                    slot.clear();
+                    return Err(SubmitError::TooLong);
+                }
+                slot.protection = Some(protection);
+            }
+        }
         slot.xid = xid;
         slot.token = repetition.token;
         self.sequence += 1;
@@ -188,13 +201,17 @@ impl Connection {
 
     /// The message in the smallest buffer that holds it.
     fn encode<A: Encode>(&self, call: &Call<'_, A>, xid: u32) -> Result<Encoded, SubmitError> {
+        let (credential, verifier) = match &self.settings.context {
+            Some(context) => (context.credential(), context.unsigned()),
+            None => (self.settings.identity.auth(), OpaqueAuth::NONE),
+        };
         let header = CallHeader {
             xid,
             program: call.program,
             version: call.version,
             procedure: call.procedure,
-            credential: Credential::Other(self.settings.identity.auth()),
-            verifier: OpaqueAuth::NONE,
+            credential: Credential::Other(credential),
+            verifier,
         };
         for class in Class::ALL {
             let mut buffer = self.pool.try_acquire(class).ok_or(SubmitError::NoMemory)?;

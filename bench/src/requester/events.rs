@@ -253,7 +253,7 @@ impl Connection {
                 | Stage::Fetching(_)
                 | Stage::Ending(Ending::Long(_) | Ending::Again) => {
                     if self.settings.keep_calls && slot.owner == Owner::Waits {
-                        slot.requeue();
+                        slot.repeat();
                         let deadline = slot.deadline;
                         self.queue.push_back(index);
                         self.note_deadline(deadline);

@@ -95,9 +95,9 @@ impl Gathered {
         Self::Joined(bytes)
     }
 
-    pub fn bytes(&self) -> Option<&[u8]> {
+    pub fn bytes_mut(&mut self) -> Option<&mut [u8]> {
         match self {
-            Self::Buffer(buffer, length) => buffer.get(..*length),
+            Self::Buffer(buffer, length) => buffer.get_mut(..*length),
             Self::Joined(bytes) => Some(bytes),
         }
     }

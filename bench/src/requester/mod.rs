@@ -13,6 +13,8 @@
 //! A reply with read chunks (RFC 5666 section 3.8) is fetched from the server's memory by RDMA
 //! Reads, and answered by RDMA_DONE.
 //!
+//! Calls are AUTH_SYS, or made under a Kerberos context ([`GssContext`]).
+//!
 //! [`Session`] is the comfort: it connects, mounts, calls the procedures of NFS version 3 one by
 //! one, copies files with many calls in flight, and connects again when the connection is lost.
 
@@ -31,6 +33,7 @@ mod extensions;
 mod fetch;
 mod fetches;
 mod give_up;
+mod gss;
 mod invalidate;
 mod memory;
 mod negotiate;
@@ -51,6 +54,7 @@ pub use call::{Call, CallError, CallId, Completion, Data, Part, Reply, RpcError,
 pub use connection::{Connection, Counters, RequesterState};
 pub use encode::{CallTemplate, Repetition};
 pub use extensions::{Extension, OptionError};
+pub use gss::{GssContext, PROTECTED_DATA_MAX, SecurityFault};
 pub use plan::plan;
 pub use reverse_service::{ReverseCall, ReverseService};
 pub use session::Session;

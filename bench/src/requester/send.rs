@@ -42,7 +42,10 @@ impl Connection {
             if self.receives <= needed || provider.send_room(self.queue_pair) == 0 {
                 break;
             }
-            let Some(plan) = plan(&self.slots[index as usize].shape, &self.limits()) else {
+            let slot = &self.slots[index as usize];
+            let protected = slot.protection.as_ref().and_then(|one| one.shape(slot));
+            let limits = self.limits();
+            let Some(plan) = plan(protected.as_ref().unwrap_or(&slot.shape), &limits) else {
                 self.queue.pop_front();
                 self.slots[index as usize].stage =
                     Stage::Ending(Ending::Failed(CallError::TooLong));
@@ -68,7 +71,9 @@ impl Connection {
         index: u32,
         plan: &CallPlan,
     ) -> Result<(), Stalled> {
-        let prepared = self.offer(provider, index, plan).and_then(|()| {
+        let protected = self.slots[index as usize].protect(&self.pool);
+        let prepared = protected.ok_or(Stalled).and_then(|()| {
+            self.offer(provider, index, plan)?;
             if self.clashes(index) {
                 return Err(Stalled);
             }
@@ -319,7 +324,7 @@ impl Connection {
             length <= plan.header + version1::PADDING_LENGTH,
             "{length} bytes, planned {plan:?}"
         );
-        if let Some(message) = &slot.message {
+        if let Some((message, _)) = slot.outgoing() {
             message.copy_from(HEADER_MAX - length, out.written());
         }
         Ok(length)
@@ -334,13 +339,13 @@ impl Connection {
         padding: Option<Padding>,
     ) -> Result<Slices, Stalled> {
         let slot = &self.slots[index as usize];
-        let message = slot.message.as_ref().ok_or(Stalled)?;
+        let (message, length) = slot.outgoing().ok_or(Stalled)?;
         let mut local = Slices::new();
         match plan.form {
             Form::Long => local.push(message.slice(START - header..START)),
-            Form::Chunked => local.push(message.slice(START - header..START + slot.length)),
-            Form::Inline if slot.items.is_empty() => {
-                local.push(message.slice(START - header..START + slot.length));
+            Form::Chunked => local.push(message.slice(START - header..START + length)),
+            Form::Inline if !slot.has_items_apart() => {
+                local.push(message.slice(START - header..START + length));
             }
             Form::Inline => {
                 let mut fits = true;
@@ -416,12 +421,16 @@ impl Iterator for Groups<'_> {
 /// Goes through the RPC message with its items and their pads in place; the first piece begins at
 /// the XID. Zeros align the items if that is wanted. `None` for items that cannot be where they
 /// are said to be.
-fn pieces(
+pub(super) fn pieces(
     slot: &CallSlot,
     aligned: Option<(Padding, &Slice)>,
     each: &mut dyn FnMut(Slice),
 ) -> Option<()> {
-    let message = slot.message.as_ref()?;
+    let (message, length) = slot.outgoing()?;
+    if !slot.has_items_apart() {
+        each(message.slice(START..START + length));
+        return Some(());
+    }
     let mut shift = 0;
     // Bytes of items and pads before the next part of the message.
     let mut apart = 0;

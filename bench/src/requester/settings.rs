@@ -1,5 +1,6 @@
 //! The settings of a requester's connections.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use millrace_wire::ccp;
@@ -8,10 +9,11 @@ use millrace_wire::rpc::{AUTH_NONE, AUTH_SYS, AuthSys, Groups, OpaqueAuth, RPCSE
 use millrace_wire::rpcrdma::Versions;
 use millrace_wire::xdr;
 
+use super::gss::GssContext;
 use super::version_search::VersionMemory;
 
 /// Most bytes of an RPC credential's body (RFC 5531 section 8.2).
-const CREDENTIAL_MAX: usize = 400;
+pub(super) const CREDENTIAL_MAX: usize = 400;
 
 /// Who calls: the credential of every call.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -210,6 +212,8 @@ pub struct Settings {
     pub alignment: Alignment,
     /// Who calls.
     pub identity: Identity,
+    /// The security context that calls are made under, instead of the identity.
+    pub context: Option<Arc<GssContext>>,
     /// Channel bindings (RFC 5056) of a link that protects the connection, such as IPsec: available
     /// for binding a security context to the connection, and not used otherwise (RFC 5666 section
     /// 11).
@@ -250,6 +254,7 @@ impl Default for Settings {
             ccp: None,
             alignment: Alignment::Off,
             identity: Identity::system("millrace-bench", 0, 0, &[]),
+            context: None,
             channel_bindings: None,
             first_xid: None,
         }

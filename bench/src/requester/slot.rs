@@ -8,6 +8,7 @@ use millrace_reactor::fabric::Key;
 use millrace_wire::xdr::Taken;
 
 use super::call::CallError;
+use super::gss::CallProtection;
 use super::plan::{Extent, HEADER_MAX, ITEMS_MAX, Shape};
 
 /// Where the RPC message begins in its buffer: the header goes before it.
@@ -96,6 +97,8 @@ pub struct CallSlot {
     /// Bytes of the RPC message without its items.
     pub length: usize,
     pub items: ArrayVec<Taken, ITEMS_MAX>,
+    /// What signs and protects the message, if it has a security context.
+    pub protection: Option<CallProtection>,
     /// Slices of the items, in order; `shape` tells how many belong to each.
     pub data: Vec<Slice>,
     /// Slices of the sinks, in order.
@@ -129,6 +132,7 @@ impl CallSlot {
         self.message = None;
         self.length = 0;
         self.items.clear();
+        self.protection = None;
         self.data.clear();
         self.room.clear();
         self.shape.items.clear();
@@ -143,6 +147,19 @@ impl CallSlot {
         self.written.clear();
         self.gathered.clear();
         self.reads = 0;
+    }
+
+    /// What is sent from its XID on, and its length: the message, to which items belong that are
+    /// apart, or the protected one with all in it.
+    pub fn outgoing(&self) -> Option<(&Slice, usize)> {
+        let protected = self.protection.as_ref().and_then(CallProtection::message);
+        protected.or_else(|| Some((self.message.as_ref()?, self.length)))
+    }
+
+    /// Whether items are sent apart from the message.
+    pub fn has_items_apart(&self) -> bool {
+        let protected = self.protection.as_ref().and_then(CallProtection::message);
+        protected.is_none() && !self.items.is_empty()
     }
 
     /// The slices of item `index`.
@@ -168,7 +185,15 @@ impl CallSlot {
         )
     }
 
-    /// Drops the offers on a lost connection, and queues the call to be sent again.
+    /// Queues a call to be sent once more that was sent before.
+    pub fn repeat(&mut self) {
+        if let Some(protection) = &mut self.protection {
+            protection.renew();
+        }
+        self.requeue();
+    }
+
+    /// Drops the offers on a lost connection, and queues the call to be sent.
     pub fn requeue(&mut self) {
         self.offers.clear();
         self.nominated = 0;

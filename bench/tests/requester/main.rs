@@ -9,6 +9,7 @@ mod done;
 mod done_any;
 mod done_credit;
 mod first;
+mod gss;
 mod header;
 mod long;
 mod old;

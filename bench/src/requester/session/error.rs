@@ -1,5 +1,6 @@
 //! What can go wrong in a session.
 
+use millrace_gss::InitiatorError;
 use millrace_wire::nfs3::{Procedure, Status};
 use millrace_wire::nfs4::OperationStatus;
 use millrace_wire::{mount, xdr};
@@ -28,6 +29,26 @@ pub enum Error {
     /// There is no reply.
     #[error(transparent)]
     Call(#[from] CallError),
+    /// There is no ticket for the server.
+    #[error(transparent)]
+    Initiator(#[from] InitiatorError),
+    /// The server made no context of the client's token.
+    #[error(
+        "the server refuses the Kerberos ticket (GSS status {major:#x}, {minor:#x}): its log has the \
+         reason"
+    )]
+    Context {
+        /// Major status.
+        major: u32,
+        /// Minor status, of the mechanism.
+        minor: u32,
+    },
+    /// The server is not the one that the ticket is for.
+    #[error("the server did not prove that it is the service that the ticket is for")]
+    ContextVerifier,
+    /// The server does not speak RPCSEC_GSS.
+    #[error("the server has no Kerberos; millraced needs the section `gss` in its configuration")]
+    NoKerberos,
     /// The call could not be made.
     #[error(transparent)]
     Submit(#[from] SubmitError),

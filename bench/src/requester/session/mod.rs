@@ -6,6 +6,7 @@ mod copy;
 mod error;
 mod mount;
 mod procedures;
+mod security;
 mod tcp;
 mod transfer;
 
@@ -257,8 +258,9 @@ impl Session {
         }
     }
 
-    /// Closes in order and waits for the end, at most a few seconds.
+    /// Ends the context of its calls, closes in order and waits for the end, at most a few seconds.
     pub fn close(mut self) {
+        self.end_own_context();
         let (connection, provider) = self.parts();
         connection.close(provider);
         let start = Instant::now();

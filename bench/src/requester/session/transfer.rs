@@ -6,6 +6,7 @@ use millrace_mempool::{Class, Slice};
 use millrace_wire::nfs3::{FileHandle, FsinfoOk, Procedure};
 
 use super::{Error, Session};
+use crate::requester::PROTECTED_DATA_MAX;
 
 /// Sizes of READ and WRITE that a server told by FSINFO (RFC 1813 section 3.3.19).
 ///
@@ -24,9 +25,9 @@ pub struct Transfer {
 }
 
 impl Transfer {
-    /// The sizes in an answer, at most those of the largest buffer. `None` if there is a zero.
-    fn new(info: &FsinfoOk) -> Option<Self> {
-        let size = |told: u32| (told > 0).then_some((told as usize).min(Class::Large.size()));
+    /// The sizes in an answer, at most so large. `None` if there is a zero.
+    fn new(info: &FsinfoOk, most: usize) -> Option<Self> {
+        let size = |told: u32| (told > 0).then_some((told as usize).min(most));
         let (read_max, write_max) = (size(info.read_max)?, size(info.write_max)?);
         Some(Self {
             read_max,
@@ -48,7 +49,12 @@ impl Session {
         if let Some(transfer) = self.transfer {
             return Ok(transfer);
         }
-        let transfer = Transfer::new(&self.fsinfo(object)?).ok_or(Error::Protocol {
+        let context = self.connection.context();
+        let most = match context.is_some_and(|context| context.protects_bodies()) {
+            true => PROTECTED_DATA_MAX,
+            false => Class::Large.size(),
+        };
+        let transfer = Transfer::new(&self.fsinfo(object)?, most).ok_or(Error::Protocol {
             procedure: Procedure::Fsinfo,
             what: "a transfer size of zero",
         })?;
@@ -117,7 +123,7 @@ mod tests {
 
     #[test]
     fn sizes_are_bounded_by_the_buffer_and_by_each_other() {
-        let transfer = Transfer::new(&info((262_144, 1 << 30), (1 << 30, 0)));
+        let transfer = Transfer::new(&info((262_144, 1 << 30), (1 << 30, 0)), 1 << 20);
         assert_eq!(
             transfer,
             Some(Transfer {
@@ -127,8 +133,8 @@ mod tests {
                 write_preferred: 1 << 20,
             })
         );
-        assert_eq!(Transfer::new(&info((0, 0), (4096, 4096))), None);
-        assert_eq!(Transfer::new(&info((4096, 4096), (0, 0))), None);
+        assert_eq!(Transfer::new(&info((0, 0), (4096, 4096)), 1 << 20), None);
+        assert_eq!(Transfer::new(&info((4096, 4096), (0, 0)), 1 << 20), None);
     }
 
     #[test]
