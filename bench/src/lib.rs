@@ -24,6 +24,7 @@ pub mod lookup;
 pub mod pauses;
 pub mod requester;
 pub mod roundtrip;
+pub mod security;
 pub mod spawn;
 pub mod table;
 pub mod units;

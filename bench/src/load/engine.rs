@@ -19,7 +19,7 @@ use super::workload::{NfsVersion, Operation, Until, Workload};
 use crate::client::{Client, pool, spoken};
 use crate::interrupt;
 use crate::requester::session::{CopyOptions, Transfer};
-use crate::requester::{Connection, Data, Repetition, RequesterState, Session};
+use crate::requester::{Connection, Data, Repetition, RequesterState, Session, Settings};
 
 const EVENTS: usize = 1024;
 /// Connections that are set up at the same time: servers limit them.
@@ -227,14 +227,18 @@ impl Engine {
                 }
                 None => None,
             };
-            files.push((name, file, pattern, opened));
+            let context = self.client.create_context(&mut session)?;
+            files.push((name, file, pattern, opened, context));
         }
         session.close();
         // Only now: a server closes connections that send nothing for seconds, and the files may
         // take longer.
         let address = self.client.target()?;
-        for (number, (name, file, pattern, session)) in files.into_iter().enumerate() {
-            let settings = self.client.settings(depth_of(number));
+        for (number, (name, file, pattern, session, context)) in files.into_iter().enumerate() {
+            let settings = Settings {
+                context,
+                ..self.client.settings(depth_of(number))
+            };
             let (provider, now) = (self.provider.as_mut(), Instant::now());
             let connection = Connection::connect(provider, &self.pool, address, settings, now)?;
             let index = connection.queue_pair().index as usize;
@@ -311,6 +315,9 @@ impl Engine {
         for lane in &mut self.lanes {
             if let Some(opened) = lane.session.take() {
                 opened.end(&mut session)?;
+            }
+            if let Some(context) = lane.connection.context() {
+                session.end_context(context)?;
             }
             session.remove(self.root, lane.name.as_bytes())?;
         }

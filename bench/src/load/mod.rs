@@ -29,6 +29,7 @@ use millrace_wire::nfs3;
 use crate::client::Client;
 use crate::interrupt;
 use crate::lookup::resolve;
+use crate::requester::PROTECTED_DATA_MAX;
 use crate::units;
 
 /// The most connections of one run.
@@ -59,6 +60,9 @@ Examples:
     millrace-bench run --op read --size 1MiB --depth 8 --classic
   The same calls in NFS version 4.2, if the server serves it (nfs4.minor_versions):
     millrace-bench run --preset tour --nfs 4.2
+  The same calls encrypted by Kerberos, with the ticket of `kinit`:
+    millrace-bench run --target server.example.com --mount server.example.com --preset tour \
+      --security krb5p
   The same calls over TCP, to any server of NFS version 3:
     millrace-bench run --tcp=filer:2049 --mount filer:20048 --export /data --preset tour
   With the server's processor time per operation, from its metrics:
@@ -157,6 +161,10 @@ impl Run {
             verify: self.verify,
             until: self.count.map_or(Until::Time(self.time), Until::Count),
         };
+        let largest = match self.client.options.security.protects_data() {
+            true => PROTECTED_DATA_MAX,
+            false => usize::MAX,
+        };
         match self.preset {
             None => vec![one],
             Some(Preset::Tour) => Workload::tour()
@@ -164,6 +172,7 @@ impl Run {
                 .map(|workload| Workload {
                     random: self.random,
                     verify: self.verify,
+                    size: workload.size.min(largest),
                     ..workload
                 })
                 .collect(),
@@ -186,6 +195,7 @@ impl Run {
             pin(core)?;
         }
         if let Some(address) = &self.tcp {
+            self.client.check_tcp_security()?;
             self.run_over_tcp(address, &workloads)?;
             return Ok(true);
         }
