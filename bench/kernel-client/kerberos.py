@@ -123,6 +123,13 @@ class Realm:
         """A line of millraced.yaml. Root of the guest is its machine's principal."""
         return f"gss: {{ keytab: '{self.folder}/nfs.keytab', machine: root }}"
 
+    def ticket(self, user):
+        """The environment of a program that has a ticket of a user."""
+        environment = dict(self._environment(), KRB5CCNAME=f"FILE:{self.folder}/tickets")
+        subprocess.run(["kinit", "-k", "-t", self.folder / "users.keytab", user], env=environment,
+                       stdin=subprocess.DEVNULL, check=True)
+        return environment
+
     def files(self):
         """What the guest is given, with the names there."""
         return [(self.folder / name, name) for name in ("guest.conf", "host.keytab", "users.keytab")]

@@ -175,8 +175,6 @@ const TICKET_EXPIRED: i32 = 32;
 const SKEW: i32 = 37;
 /// `KRB5_KDC_UNREACH`.
 const KDC_UNREACHABLE: i32 = 156;
-/// `KRB5_CC_NOTFOUND`: no ticket in the cache, not even of the KDC.
-const NOT_IN_CACHE: i32 = 141;
 
 fn explain(failure: LibraryFailure, target: &str) -> InitiatorError {
     let LibraryFailure { major, minor, text } = failure;
@@ -189,7 +187,6 @@ fn explain(failure: LibraryFailure, target: &str) -> InitiatorError {
         },
         KDC_UNREACHABLE => InitiatorError::NoKdc(text),
         SKEW => InitiatorError::Clock(text),
-        NOT_IN_CACHE => InitiatorError::NoTicket(text),
         _ if major == status::NO_CRED => InitiatorError::NoTicket(text),
         _ => InitiatorError::Other {
             target: target.to_owned(),

@@ -101,6 +101,16 @@ fn errors_say_what_to_do() {
     in_realm(test, &RealmOptions::default(), |realm| {
         expect_words(&refused("nfs@server.test"), &["kinit", "KRB5CCNAME"]);
         user_ticket(realm);
+        let missing = Initiator::new(
+            Some("FILE:/missing"),
+            "nfs@server.test",
+            ContextFlags::MUTUAL,
+        );
+        let error = missing.and_then(|mut begun| begun.step(&[]));
+        expect_words(
+            &error.expect_err("no cache").to_string(),
+            &["kinit", "KRB5CCNAME"],
+        );
         let words = ["KDC knows no service nfs@other.test", "host name"];
         expect_words(&refused("nfs@other.test"), &words);
         let principal = format!("nfs/other.test@{REALM}");
