@@ -6,8 +6,6 @@ use cipher::{
     Array, BlockCipherDecrypt, BlockCipherEncrypt, BlockModeDecrypt, BlockModeEncrypt, InnerIvInit,
     IvState, KeyInit,
 };
-use zeroize::Zeroize;
-
 pub const BLOCK: usize = 16;
 
 /// A block, or the state between two parts.
@@ -21,13 +19,6 @@ pub const fn before_tail(length: usize) -> usize {
 
 /// More bytes of stack than encryption or decryption takes, also without optimization.
 pub const CIPHER_FRAMES: usize = 16 << 10;
-
-/// Zeroes so many bytes that functions that have returned left on the stack.
-#[inline(never)]
-pub fn clear_stack<const BYTES: usize>() {
-    let mut frames = [0_u8; BYTES];
-    frames.zeroize();
-}
 
 /// A key that encrypts.
 pub enum EncryptionKey {

@@ -4,9 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use zeroize::Zeroizing;
+use zeroize::{Zeroizing, zeroize_stack};
 
-use super::cipher::{DecryptionKey, EncryptionKey, clear_stack};
+use super::cipher::{DecryptionKey, EncryptionKey};
 use super::derive::{Purpose, derive};
 use super::header::{HEADER, HeaderRules};
 use super::mac::Mac;
@@ -104,7 +104,7 @@ impl Protection {
     #[must_use]
     pub fn new(keys: &ContextKeys, own: Side) -> Option<Arc<Self>> {
         let expanded = Self::expand(keys, own);
-        clear_stack::<EXPANSION_FRAMES>();
+        zeroize_stack::<EXPANSION_FRAMES>();
         expanded
     }
 

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use subtle::ConstantTimeEq;
+use zeroize::zeroize_stack;
 
-use super::cipher::{BLOCK, Block, CIPHER_FRAMES, before_tail, clear_stack};
+use super::cipher::{BLOCK, Block, CIPHER_FRAMES, before_tail};
 use super::header::{HEADER, Header, is_inner_header};
 use super::mac::Mac;
 use super::{Damaged, Progress, Protection};
@@ -100,7 +101,7 @@ impl Unwrapping {
         } else {
             key.blocks(&mut self.state, slice);
         }
-        clear_stack::<CIPHER_FRAMES>();
+        zeroize_stack::<CIPHER_FRAMES>();
         if !of_ciphertext {
             self.mac.update(slice);
         }

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use super::cipher::{BLOCK, Block, CIPHER_FRAMES, before_tail, clear_stack};
+use zeroize::zeroize_stack;
+
+use super::cipher::{BLOCK, Block, CIPHER_FRAMES, before_tail};
 use super::header::{HEADER, Header};
 use super::mac::Mac;
 use super::{Damaged, Progress, Protection, random};
@@ -91,7 +93,7 @@ impl Wrapping {
         } else {
             key.blocks(&mut self.state, slice);
         }
-        clear_stack::<CIPHER_FRAMES>();
+        zeroize_stack::<CIPHER_FRAMES>();
         if of_ciphertext {
             self.mac.update(slice);
         }
