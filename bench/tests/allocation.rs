@@ -1,11 +1,13 @@
 //! Steady calls allocate nothing: counted at the allocator, without what the provider does.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
 use std::time::Instant;
 
 use millrace_bench::requester::{
-    Call, Connection, Data, Repetition, RequesterState, Settings, SubmitError,
+    Call, Connection, Data, GssContext, Repetition, RequesterState, Settings, SubmitError,
 };
+use millrace_gss::{ContextKeys, Enctype, Protection, Side};
 use millrace_mempool::{Buffer, Class, HugepagePolicy, Pool, PoolConfig, Registry, Slice};
 use millrace_reactor::fabric::loopback::{Loopback, Network};
 use millrace_reactor::fabric::testing::Wrapper;
@@ -18,6 +20,7 @@ use millrace_wire::nfs3::{
     FileHandle, Procedure, ReadArguments, ReaddirArguments, Stability, WriteArguments,
 };
 use millrace_wire::private_data;
+use millrace_wire::rpc::{GssService, RPCSEC_GSS};
 use millrace_wire::rpcrdma::{Version, Versions};
 use millrace_wire::xdr::Bulk;
 
@@ -77,10 +80,17 @@ struct Bench {
     allocated: u64,
     /// The last call as the server received it.
     received: Vec<u8>,
+    /// The server's end of the calls' security context.
+    acceptor: Option<Arc<Protection>>,
 }
 
 impl Bench {
     fn new(version: Version) -> Self {
+        Self::with(version, None)
+    }
+
+    /// With calls under a security context of these keys.
+    fn with(version: Version, keys: Option<&ContextKeys>) -> Self {
         let network = Network::new();
         let mut server = network.provider();
         let registry = Registry::new(HugepagePolicy::Off);
@@ -94,6 +104,7 @@ impl Bench {
             versions: Versions::new(version, version),
             credits: 4,
             calls: 4,
+            context: keys.and_then(|keys| GssContext::new(keys, &[5; 16], GssService::None)),
             ..Settings::default()
         };
         let now = Instant::now();
@@ -109,6 +120,7 @@ impl Bench {
             ended: 0,
             received: Vec::new(),
             allocated: 0,
+            acceptor: keys.and_then(|keys| Protection::new(keys, Side::Acceptor)),
         };
         for _ in 0..10 {
             bench.turn();
@@ -185,8 +197,10 @@ impl Bench {
         let second = [1, key];
         let second = if version == 2 { &second[..] } else { &[] };
         let front = [xid, version, 4, 0];
-        let rest = [0, 0, 0, xid, 1, 0, 0, 0, 0, 70];
-        let words = front.iter().chain(second).chain(&rest);
+        let verifier = self.verifier(xid);
+        let reply = [0, 0, 0, xid, 1, 0];
+        let words = front.iter().chain(second).chain(&reply);
+        let words = words.chain(&verifier).chain(&[0, 70]);
         let mut length = 0;
         for (place, word) in buffer.chunks_mut(4).zip(words) {
             place.copy_from_slice(&word.to_be_bytes());
@@ -205,6 +219,27 @@ impl Bench {
         self.server.post(queue_pair, &mut chain).expect("room");
     }
 
+    /// The verifier of the reply to the call received last: the MIC of its sequence number.
+    fn verifier(&self, xid: u32) -> Vec<u32> {
+        let Some(acceptor) = &self.acceptor else {
+            return vec![0, 0];
+        };
+        // The RPC message begins with the XID once more.
+        let mut words = self.received[4..].windows(4);
+        let at = words.position(|word| word == xid.to_be_bytes());
+        let number = 4 + at.expect("a message") + 40;
+        let mut mic = vec![0; acceptor.mic_length()];
+        let length = acceptor.sign(&self.received[number..number + 4], &mut mic);
+        let words = mic
+            .chunks(4)
+            .map(|word| word.try_into().expect("four bytes"));
+        let words = words.map(u32::from_be_bytes);
+        [RPCSEC_GSS, length as u32]
+            .into_iter()
+            .chain(words)
+            .collect()
+    }
+
     fn memory(&self, length: usize) -> Slice {
         let class = Class::for_size(length).expect("not too large");
         let buffer = self.pool.try_acquire(class).expect("free");
@@ -214,15 +249,28 @@ impl Bench {
 
 #[test]
 fn steady_calls_allocate_nothing() {
-    let bench = steady(Version::One);
+    let bench = steady(Bench::new(Version::One));
     assert_eq!(bench.connection.counters().invalidated, 0);
 }
 
 #[test]
 fn steady_calls_of_version_two_allocate_nothing() {
-    let bench = steady(Version::Two);
+    let bench = steady(Bench::new(Version::Two));
     let counters = bench.connection.counters();
     assert_eq!(counters.invalidated, 300, "a key of each call with chunks");
+}
+
+#[test]
+fn gss_lim_08_steady_calls_that_are_signed_allocate_nothing() {
+    for enctype in [Enctype::Aes256Sha1, Enctype::Aes256Sha384] {
+        let keys = ContextKeys {
+            enctype,
+            key: vec![3; enctype.key_length()].into(),
+            acceptor_subkey: true,
+            send_sequence: 0,
+        };
+        steady(Bench::with(Version::One, Some(&keys)));
+    }
 }
 
 /// Bytes of a READ without credential from behind its XID to its end.
@@ -278,8 +326,7 @@ fn repeated_calls_are_the_bytes_of_encoded_ones_and_allocate_nothing() {
     assert_eq!(past.err(), Some(SubmitError::Data), "past the arguments");
 }
 
-fn steady(version: Version) -> Bench {
-    let mut bench = Bench::new(version);
+fn steady(mut bench: Bench) -> Bench {
     let file = FileHandle::new(&[1; 32]).expect("short");
     let large = [bench.memory(65_536)];
     let small = [bench.memory(1001)];

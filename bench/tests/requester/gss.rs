@@ -344,7 +344,7 @@ fn a_context_that_the_server_has_lost_or_ended_is_an_error_of_its_own() {
 }
 
 #[test]
-fn gss_rdma_01_and_03_data_travels_apart_only_without_protection() {
+fn gss_rdma_03_protected_data_travels_in_the_message_only() {
     for service in SERVICES {
         let (mine, acceptor) = secured(service, Enctype::Aes256Sha1);
         let mut raw = Raw::open(mine, Peer::default(), 8);

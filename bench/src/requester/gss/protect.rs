@@ -7,7 +7,7 @@ use millrace_mempool::{Buffer, Class, Pool, Slice};
 use millrace_wire::rpc::GssService;
 use millrace_wire::xdr::round_up;
 
-use super::{AUTH_WORDS, GssContext, HEADER_MAX, SEQUENCE, WORD};
+use super::{AUTH_WORDS, GssContext, HEADER_MAX, SEQUENCE, SLICE, WORD};
 use crate::requester::plan::Shape;
 use crate::requester::send::pieces;
 use crate::requester::slot::{CallSlot, START};
@@ -163,8 +163,7 @@ impl GssContext {
                 put(body, 0, end - WORD);
                 let token = &mut body[WORD..end];
                 let mut wrapping = self.protection.wrapping(content.len());
-                let all = token.len();
-                while wrapping.step(token, all) == Ok(Progress::More) {}
+                while wrapping.step(token, SLICE) == Ok(Progress::More) {}
                 end
             }
         };

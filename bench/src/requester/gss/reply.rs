@@ -9,7 +9,7 @@ use millrace_wire::rpc::{
 };
 use millrace_wire::xdr::{Decode, Decoder};
 
-use super::{AUTH_WORDS, CallProtection, GssContext, SecurityFault, WORD};
+use super::{AUTH_WORDS, CallProtection, GssContext, SLICE, SecurityFault, WORD};
 use crate::requester::call::CallError;
 
 /// Bytes of a reply before its verifier: XID, message type and reply status.
@@ -92,7 +92,7 @@ impl GssContext {
                 let token = message.get_mut(at + WORD..at + WORD + length)?;
                 let mut unwrapping = self.protection.unwrapping(token).ok()?;
                 let within = loop {
-                    if let Progress::Done(within) = unwrapping.step(token, length).ok()? {
+                    if let Progress::Done(within) = unwrapping.step(token, SLICE).ok()? {
                         break within;
                     }
                 };
