@@ -135,10 +135,10 @@ pub struct ClientOptions {
     pub classic: bool,
 
     /// How calls are authenticated and protected, as mount's option `sec`: sys, or krb5, krb5i, krb5p
-    /// with a Kerberos ticket, which `kinit` gets. The ticket is found in the cache that KRB5CCNAME
-    /// names, or in the default one; the user is that of the ticket, and --uid and --gid are not used.
-    /// The export must allow it (`security` in millraced.yaml). With krb5i and krb5p, READ and WRITE
-    /// move at most 960 KiB. MOUNT stays AUTH_SYS.
+    /// with a Kerberos ticket, which `kinit` gets. The ticket is taken from the cache that KRB5CCNAME
+    /// names, or else from the default one. Calls are made as the user of the ticket, whatever --uid
+    /// and --gid are; MOUNT uses AUTH_SYS. The export must allow it (`security` in millraced.yaml).
+    /// With krb5i and krb5p, READ and WRITE move at most 960 KiB.
     #[arg(long, value_enum, value_name = "SECURITY", default_value = "sys")]
     pub security: Security,
 
@@ -315,7 +315,8 @@ impl Client {
         .with_context(|| format!("cannot mount {} by MOUNT at {address}", self.place.export))
     }
 
-    /// A session with settings of one's own, under a context of its own with Kerberos. Over RDMA devices the pool has to be one of [`pool`].
+    /// A session with settings of one's own, with Kerberos under a context of its own. Over RDMA
+    /// devices the pool has to be one of [`pool`].
     ///
     /// # Errors
     /// If the server cannot be reached, or makes no context.

@@ -37,9 +37,10 @@ const SEQUENCE: usize = BEFORE_CREDENTIAL + AUTH_WORDS + 8;
 const MIC_MAX: usize = 64;
 /// Most bytes of a call's header.
 const HEADER_MAX: usize = BEFORE_CREDENTIAL + AUTH_WORDS + CREDENTIAL_MAX + AUTH_WORDS + MIC_MAX;
-/// Most bytes of data in a call or reply whose body is protected: the message has to fit into a buffer.
+/// Most bytes of data in a call or reply whose body is protected: its message has to fit into a
+/// buffer.
 pub const PROTECTED_DATA_MAX: usize = Class::Large.size() - Class::Medium.size();
-/// Bytes that are encrypted and then summed up while they are in the processor's first cache.
+/// Bytes that are encrypted and signed at a time, so that they stay in the processor's first cache.
 const SLICE: usize = 16 << 10;
 /// Bytes of a word: a length, or a sequence number.
 const WORD: usize = 4;

@@ -34,6 +34,8 @@ pub use transfer::Transfer;
 
 /// Most events taken at a time.
 const EVENTS: usize = 256;
+/// How long the end of a session is waited for.
+const CLOSE_WAIT: Duration = Duration::from_secs(5);
 /// Shortest and longest pause before connecting again.
 const RECONNECT_PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(5));
 
@@ -264,9 +266,7 @@ impl Session {
         let (connection, provider) = self.parts();
         connection.close(provider);
         let start = Instant::now();
-        while self.connection.state() == &RequesterState::Ready
-            && start.elapsed() < Duration::from_secs(5)
-        {
+        while self.connection.state() == &RequesterState::Ready && start.elapsed() < CLOSE_WAIT {
             self.turn(&mut |_| {});
         }
     }

@@ -10,9 +10,10 @@ use millrace_wire::rpc::{
 };
 use millrace_wire::xdr::{self, BoundedBytes, Decode, Decoder};
 
-use super::{Error, Session};
+use super::{CLOSE_WAIT, Error, Session};
 use crate::requester::binding::REPLY_HEADER;
 use crate::requester::call::{Call, RpcError};
+use crate::requester::connection::RequesterState;
 use crate::requester::gss::GssContext;
 use crate::requester::settings::{CREDENTIAL_MAX, Identity};
 
@@ -140,10 +141,15 @@ impl Session {
         })
     }
 
-    /// Ends the context of the session's calls, if there is one. A server that does not answer finds
-    /// out by itself.
+    /// Ends the context of the session's calls, if there is one, before the session is closed. A
+    /// server that is not told within a few seconds ends it when it has been idle for long enough.
     pub(super) fn end_own_context(&mut self) {
-        if let Some(context) = self.connection.settings.context.take() {
+        let Some(context) = self.connection.settings.context.take() else {
+            return;
+        };
+        if self.connection.state() == &RequesterState::Ready {
+            let settings = &mut self.connection.settings;
+            settings.timeout = settings.timeout.min(CLOSE_WAIT);
             let _ = self.end_context(&context);
         }
     }
