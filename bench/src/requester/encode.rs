@@ -176,7 +176,7 @@ impl Connection {
             Some(context) => {
                 slot.shape.largest_reply += context.added_to_reply();
                 let protection = CallProtection::new(context);
-                if !protection.fits(slot) {
+                if !protection.fits(slot.plain_length()) {
                     slot.clear();
                     return Err(SubmitError::TooLong);
                 }

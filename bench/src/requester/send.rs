@@ -1,6 +1,6 @@
 //! From the queue to the wire.
 
-use millrace_mempool::{Class, Slice};
+use millrace_mempool::{Class, Pool, Slice};
 use millrace_reactor::fabric::{Access, Provider, Slices, chain};
 use millrace_wire::rpc::MessageType;
 use millrace_wire::rpcrdma::{CallChunks, Outgoing, ReadSegment, Segment, encode_header, version1};
@@ -10,6 +10,7 @@ use arrayvec::ArrayVec;
 
 use super::call::{CallError, Sink};
 use super::connection::{Connection, RequesterState, Scratch};
+use super::gss::PlainCall;
 use super::memory::{buffers, collect};
 use super::plan::{CallPlan, Form, HEADER_MAX, ITEMS_MAX, Merge, plan};
 use super::slot::{CallSlot, Ending, Offered, Purpose, START, Stage};
@@ -43,7 +44,8 @@ impl Connection {
                 break;
             }
             let slot = &self.slots[index as usize];
-            let protected = slot.protection.as_ref().and_then(|one| one.shape(slot));
+            let protection = slot.protection.as_ref();
+            let protected = protection.and_then(|one| one.shape(&slot.shape, slot.plain_length()));
             let limits = self.limits();
             let Some(plan) = plan(protected.as_ref().unwrap_or(&slot.shape), &limits) else {
                 self.queue.pop_front();
@@ -371,6 +373,26 @@ impl Connection {
     }
 }
 
+impl CallSlot {
+    /// Signs the call and protects its body, if it has a security context and that is not done yet.
+    /// `None` if there is no memory now.
+    fn protect(&mut self, pool: &Pool) -> Option<()> {
+        let Some(mut protection) = self.protection.take() else {
+            return Some(());
+        };
+        let done = self.message.as_ref().and_then(|buffer| {
+            let call = PlainCall {
+                buffer,
+                length: self.plain_length(),
+                pieces: &|each| pieces(self, None, each),
+            };
+            protection.protect(&call, pool)
+        });
+        self.protection = Some(protection);
+        done
+    }
+}
+
 fn slot_offers(slots: &[CallSlot], index: u32) -> usize {
     slots[index as usize].offers.len()
 }
@@ -421,7 +443,7 @@ impl Iterator for Groups<'_> {
 /// Goes through the RPC message with its items and their pads in place; the first piece begins at
 /// the XID. Zeros align the items if that is wanted. `None` for items that cannot be where they
 /// are said to be.
-pub(super) fn pieces(
+fn pieces(
     slot: &CallSlot,
     aligned: Option<(Padding, &Slice)>,
     each: &mut dyn FnMut(Slice),

@@ -5,7 +5,7 @@ use std::time::Instant;
 use arrayvec::ArrayVec;
 use millrace_mempool::{Buffer, Slice};
 use millrace_reactor::fabric::Key;
-use millrace_wire::xdr::Taken;
+use millrace_wire::xdr::{Taken, round_up};
 
 use super::call::CallError;
 use super::gss::CallProtection;
@@ -154,6 +154,12 @@ impl CallSlot {
     pub fn outgoing(&self) -> Option<(&Slice, usize)> {
         let protected = self.protection.as_ref().and_then(CallProtection::message);
         protected.or_else(|| Some((self.message.as_ref()?, self.length)))
+    }
+
+    /// Bytes of the plain message with its items in place.
+    pub fn plain_length(&self) -> usize {
+        let items = self.items.iter().map(|item| round_up(item.length.into()));
+        self.length + items.sum::<u64>() as usize
     }
 
     /// Whether items are sent apart from the message.

@@ -24,7 +24,7 @@ use millrace_wire::xdr;
 
 use super::settings::CREDENTIAL_MAX;
 
-pub(super) use protect::CallProtection;
+pub(super) use protect::{CallProtection, PlainCall};
 pub(super) use reply::open;
 
 /// Bytes of a call before its credential: XID, message type, RPC version and what is called.

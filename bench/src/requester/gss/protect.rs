@@ -5,12 +5,9 @@ use std::sync::Arc;
 use millrace_gss::Progress;
 use millrace_mempool::{Buffer, Class, Pool, Slice};
 use millrace_wire::rpc::GssService;
-use millrace_wire::xdr::round_up;
 
 use super::{AUTH_WORDS, GssContext, HEADER_MAX, SEQUENCE, SLICE, WORD};
-use crate::requester::plan::Shape;
-use crate::requester::send::pieces;
-use crate::requester::slot::{CallSlot, START};
+use crate::requester::plan::{HEADER_MAX as START, Shape};
 
 /// The context of a call in the connection's hands.
 #[derive(Debug)]
@@ -20,6 +17,17 @@ pub(in crate::requester) struct CallProtection {
     sequence: Option<u32>,
     /// The protected message of that transmission, and its length.
     message: Option<(Slice, usize)>,
+}
+
+/// Takes the pieces of a message, one after the other.
+pub(in crate::requester) type PieceSink<'a> = &'a mut dyn FnMut(Slice);
+
+/// A plain call: its buffer, in which the message has room for a transport header before it, its
+/// bytes with all items in place, and what goes through them in order.
+pub(in crate::requester) struct PlainCall<'a> {
+    pub buffer: &'a Slice,
+    pub length: usize,
+    pub pieces: &'a dyn Fn(PieceSink<'_>) -> Option<()>,
 }
 
 impl CallProtection {
@@ -33,9 +41,8 @@ impl CallProtection {
 
     /// What is sent instead of the plain message.
     pub fn message(&self) -> Option<(&Slice, usize)> {
-        self.message
-            .as_ref()
-            .map(|(message, length)| (message, *length))
+        let message = self.message.as_ref();
+        message.map(|(message, length)| (message, *length))
     }
 
     /// The call goes out once more: under another sequence number.
@@ -44,91 +51,75 @@ impl CallProtection {
         self.message = None;
     }
 
-    /// Bytes of the protected message of a call; `None` if it is sent as it is.
-    fn length(&self, slot: &CallSlot) -> Option<usize> {
+    /// Bytes of the protected message of a call that has so many with all items in place; `None` if
+    /// it is sent as it is.
+    fn length(&self, plain: usize) -> Option<usize> {
         let (before, behind) = self.context.around();
-        self.context
-            .protects_bodies()
-            .then(|| plain_length(slot) + before + behind)
+        let protects = self.context.protects_bodies();
+        protects.then_some(before + plain + behind)
     }
 
-    /// The layout of a call whose body is protected: one message, with all of its items.
-    pub fn shape(&self, slot: &CallSlot) -> Option<Shape> {
-        self.length(slot).map(|message| Shape {
+    /// The layout of a call of this layout and length once it is protected, if it is: one message,
+    /// with all of its items.
+    pub fn shape(&self, plain: &Shape, length: usize) -> Option<Shape> {
+        self.length(length).map(|message| Shape {
             message,
             items: Default::default(),
-            ..slot.shape.clone()
+            ..plain.clone()
         })
     }
 
-    /// Whether the message fits into a buffer once it is protected.
-    pub fn fits(&self, slot: &CallSlot) -> bool {
-        let length = self.length(slot).unwrap_or(0);
-        START + length <= Class::Large.size()
+    /// Whether a message of this length fits into a buffer once it is protected.
+    pub fn fits(&self, plain: usize) -> bool {
+        START + self.length(plain).unwrap_or(0) <= Class::Large.size()
     }
 
     /// The context, and the sequence number that the reply has to be for.
     pub fn sent(&self) -> (&GssContext, Option<u32>) {
         (&self.context, self.sequence)
     }
-}
 
-/// Bytes of a call with its items in place.
-fn plain_length(slot: &CallSlot) -> usize {
-    let items = slot.items.iter().map(|item| round_up(item.length.into()));
-    slot.length + items.sum::<u64>() as usize
-}
-
-impl CallSlot {
-    /// Signs the call and protects its body, if it has a context and that is not done yet. `None`
-    /// if there is no memory now.
-    pub(in crate::requester) fn protect(&mut self, pool: &Pool) -> Option<()> {
-        let Some(protection) = self.protection.as_ref() else {
-            return Some(());
-        };
-        if protection.sequence.is_some() {
+    /// Signs a call and protects its body, unless that is done. `None` if there is no memory now.
+    pub fn protect(&mut self, call: &PlainCall<'_>, pool: &Pool) -> Option<()> {
+        if self.sequence.is_some() {
             return Some(());
         }
-        let context = Arc::clone(&protection.context);
-        let sequence = context.next_sequence();
+        let sequence = self.context.next_sequence();
         let mut header = [0; HEADER_MAX];
-        let header = header.get_mut(..context.header())?;
-        let plain = self.message.as_ref()?;
-        plain.copy_to(START, header);
-        context.sign(header, sequence);
-        plain.copy_from(START, header);
-        let message = match protection.length(self) {
-            Some(length) => Some((self.protected(&context, sequence, length, pool)?, length)),
+        let header = header.get_mut(..self.context.header())?;
+        call.buffer.copy_to(START, header);
+        self.context.sign(header, sequence);
+        call.buffer.copy_from(START, header);
+        self.message = match self.length(call.length) {
+            Some(length) => Some((self.protected(call, sequence, length, pool)?, length)),
             None => None,
         };
-        let protection = self.protection.as_mut()?;
-        protection.message = message;
-        protection.sequence = Some(sequence);
+        self.sequence = Some(sequence);
         Some(())
     }
 
     /// The protected message, in memory of its own.
     fn protected(
         &self,
-        context: &GssContext,
+        call: &PlainCall<'_>,
         sequence: u32,
         length: usize,
         pool: &Pool,
     ) -> Option<Slice> {
         let mut buffer: Buffer = pool.try_acquire(Class::for_size(START + length)?)?;
-        let (before, _) = context.around();
+        let (before, _) = self.context.around();
         // Arguments come to their place, with the header before them, which is moved then.
         let (room, mut at) = (buffer.get_mut(START..START + length)?, before);
         let mut all = true;
-        pieces(self, None, &mut |piece| {
+        (call.pieces)(&mut |piece| {
             let place = room.get_mut(at..at + piece.len());
             all &= place.map(|place| piece.copy_to(0, place)).is_some();
             at += piece.len();
         })?;
-        let header = context.header();
+        let header = self.context.header();
         room.copy_within(before..before + header, 0);
-        let arguments = plain_length(self).checked_sub(header)?;
-        let protected = all && context.protect_body(room.get_mut(header..)?, arguments, sequence);
+        let (body, arguments) = (room.get_mut(header..)?, call.length.checked_sub(header)?);
+        let protected = all && self.context.protect_body(body, arguments, sequence);
         protected.then(|| buffer.into_slice(0..START + length))
     }
 }
