@@ -35,10 +35,14 @@ fn with_tickets(test: &str, body: impl FnOnce(&Realm)) {
 
 /// A service with an export of this security, and the realm's keys.
 fn service(realm: &Realm, security: &str) -> Service {
-    let keytab = realm.file("nfs.keytab");
-    start(
-        security,
-        &format!("gss: {{ keytab: '{}' }}", keytab.display()),
+    start(security, &gss(realm))
+}
+
+/// The realm's keys, as the configuration names them.
+fn gss(realm: &Realm) -> String {
+    format!(
+        "gss: {{ keytab: '{}' }}",
+        realm.file("nfs.keytab").display()
     )
 }
 

@@ -1,11 +1,11 @@
 //! Calls one by one.
 
-use millrace_bench::client;
+use millrace_bench::client::{self, ClientOptions};
 use millrace_bench::requester::Session;
 use millrace_bench::requester::session::CopyOptions;
 use millrace_wire::nfs3::{CreateHow, FileHandle, SetAttributes};
 
-use super::{KERBEROS, service, with_tickets};
+use super::{KERBEROS, Realm, service, with_tickets};
 
 /// More than one call moves.
 const BYTES: usize = 2_000_001;
@@ -35,19 +35,46 @@ fn copy(session: &mut Session, file: FileHandle) {
     }
 }
 
+/// Writes and reads a file of a service with each kind of security that takes a ticket.
+fn copy_with_each(realm: &Realm, more: &str, change: impl Fn(&mut ClientOptions)) {
+    for security in KERBEROS {
+        let service = super::start(security, &format!("{}\n{more}", super::gss(realm)));
+        let mut client = super::client(&service, security);
+        change(&mut client.options);
+        let pool = client::pool(64 << 20).expect("memory");
+        let session = client.session(&pool, client.settings(16));
+        let mut session = session.expect(security);
+        let file = create(&mut session, client.root().expect("mounts"));
+        copy(&mut session, file);
+        let connection = session.connection();
+        let fetched = connection.counters().read_chunk_replies > 0;
+        assert_eq!(fetched, client.options.classic);
+        let version = client::spoken(connection);
+        assert_eq!(version == 2, client.options.version_two);
+        session.close();
+    }
+}
+
 #[test]
 fn gss_ctx_05_data_is_written_and_read_back_with_each_service() {
     let test = "sessions::gss_ctx_05_data_is_written_and_read_back_with_each_service";
+    with_tickets(test, |realm| copy_with_each(realm, "", |_| {}));
+}
+
+#[test]
+fn gss_rdma_03_the_same_by_version_two() {
+    let test = "sessions::gss_rdma_03_the_same_by_version_two";
     with_tickets(test, |realm| {
-        for security in KERBEROS {
-            let service = service(realm, security);
-            let client = super::client(&service, security);
-            let pool = client::pool(64 << 20).expect("memory");
-            let mut session = client.session(&pool, client.settings(16)).expect(security);
-            let file = create(&mut session, client.root().expect("mounts"));
-            copy(&mut session, file);
-            session.close();
-        }
+        copy_with_each(realm, "", |options| options.version_two = true);
+    });
+}
+
+#[test]
+fn gss_rdma_07_the_same_from_a_server_in_classic_mode() {
+    let test = "sessions::gss_rdma_07_the_same_from_a_server_in_classic_mode";
+    with_tickets(test, |realm| {
+        let classic = "rpcrdma: { read_chunk_replies: on }";
+        copy_with_each(realm, classic, |options| options.classic = true);
     });
 }
 
