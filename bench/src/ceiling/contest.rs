@@ -197,7 +197,9 @@ fn trips(transport: NfsTransport, operation: Operation, size: usize) -> Vec<Trip
     let one = |request, reply| vec![Trip { request, reply }];
     let fetched = matches!(transport, NfsTransport::Rdma | NfsTransport::RdmaCrc);
     match operation {
-        Operation::Getattr | Operation::Lookup => one(AROUND_GETATTR, AROUND_GETATTR),
+        Operation::Getattr | Operation::Lookup | Operation::Open => {
+            one(AROUND_GETATTR, AROUND_GETATTR)
+        }
         Operation::Write if fetched && size <= LONG_INLINE => vec![
             Trip {
                 request: AROUND,

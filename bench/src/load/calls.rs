@@ -27,12 +27,23 @@ const SUCCESS: [u8; REPLY_HEADER - 4] = {
     words
 };
 
+/// What a call does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LoadCall {
+    Read,
+    Write,
+    Getattr,
+    Lookup,
+    /// Opens the file and closes it, in version 4.
+    Open,
+}
+
 /// One call's place: it is used for one call after the other.
 pub(super) struct LoadSlot {
     pub(super) memory: Slice,
     pub(super) begun: Instant,
     pub(super) offset: u64,
-    pub(super) procedure: Procedure,
+    pub(super) call: LoadCall,
     /// All of its reply is decoded.
     pub(super) verify: bool,
     /// Its calls are COMPOUNDs of NFS version 4.
@@ -45,6 +56,8 @@ pub(super) struct Templates {
     pub(super) write: CallTemplate,
     pub(super) getattr: CallTemplate,
     pub(super) lookup: CallTemplate,
+    /// Version 4 only.
+    pub(super) open: Option<CallTemplate>,
 }
 
 impl Templates {
@@ -80,16 +93,18 @@ impl Templates {
             write: connection.template(&write, &[offset])?,
             getattr: connection.template(&getattr, &[])?,
             lookup: connection.template(&lookup, &[])?,
+            open: None,
         })
     }
 
-    /// The template of a procedure.
-    pub(super) fn of(&self, procedure: Procedure) -> &CallTemplate {
-        match procedure {
-            Procedure::Read => &self.read,
-            Procedure::Write => &self.write,
-            Procedure::Lookup => &self.lookup,
-            _ => &self.getattr,
+    /// The template of a call, if the version has it.
+    pub(super) fn of(&self, call: LoadCall) -> Option<&CallTemplate> {
+        match call {
+            LoadCall::Read => Some(&self.read),
+            LoadCall::Write => Some(&self.write),
+            LoadCall::Getattr => Some(&self.getattr),
+            LoadCall::Lookup => Some(&self.lookup),
+            LoadCall::Open => self.open.as_ref(),
         }
     }
 }
@@ -107,27 +122,28 @@ pub(super) fn judge(lane: usize, places: &[LoadSlot], completion: &Completion<'_
     let place = completion.token as usize;
     let outcome = match (&completion.result, places.get(place)) {
         (Ok(reply), Some(at)) if !at.verify && is_done(at, reply) => {
-            let moved = match at.procedure {
-                Procedure::Getattr | Procedure::Lookup => 0,
-                _ => at.memory.len() as u32,
+            let moved = match at.call {
+                LoadCall::Read | LoadCall::Write => at.memory.len() as u32,
+                LoadCall::Getattr | LoadCall::Lookup | LoadCall::Open => 0,
             };
             Ok((moved, true))
         }
         (Ok(reply), Some(at)) if at.compounds => compounds::read(at, reply),
-        (Ok(reply), Some(at)) => match at.procedure {
-            Procedure::Write => match reply.results::<WriteResults>() {
+        (Ok(reply), Some(at)) => match at.call {
+            LoadCall::Write => match reply.results::<WriteResults>() {
                 Ok(Ok(done)) => Ok((done.count, done.count as usize == at.memory.len())),
                 _ => Err("a WRITE failed"),
             },
-            Procedure::Getattr => match reply.results::<GetattrResults>() {
+            LoadCall::Getattr => match reply.results::<GetattrResults>() {
                 Ok(Ok(_)) => Ok((0, true)),
                 _ => Err("a GETATTR failed"),
             },
-            Procedure::Lookup => match reply.results::<LookupResults>() {
+            LoadCall::Lookup => match reply.results::<LookupResults>() {
                 Ok(Ok(_)) => Ok((0, true)),
                 _ => Err("a LOOKUP failed"),
             },
-            _ => match reply.results::<ReadResults<'_>>() {
+            LoadCall::Open => Err("an OPEN in version 3"),
+            LoadCall::Read => match reply.results::<ReadResults<'_>>() {
                 Ok(Ok(done)) => {
                     if let Some(data) = done.data.as_inline()
                         && data.len() <= at.memory.len()
@@ -152,9 +168,9 @@ pub(super) fn judge(lane: usize, places: &[LoadSlot], completion: &Completion<'_
 
 fn is_done(at: &LoadSlot, reply: &Reply<'_>) -> bool {
     if at.compounds {
-        compounds::did_all(at.procedure, reply, at.memory.len())
+        compounds::did_all(at.call, reply, at.memory.len())
     } else {
-        did_all(at.procedure, reply, at.memory.len())
+        did_all(at.call, reply, at.memory.len())
     }
 }
 
@@ -165,23 +181,23 @@ pub(super) fn succeeded(message: &[u8]) -> bool {
 
 /// Whether a reply tells by its statuses and its lengths that all was done. If not it has to be
 /// decoded, as failures, short counts and inline data are.
-fn did_all(procedure: Procedure, reply: &Reply<'_>, size: usize) -> bool {
+fn did_all(call: LoadCall, reply: &Reply<'_>, size: usize) -> bool {
     let message = reply.message;
     if !succeeded(message) {
         return false;
     }
-    match procedure {
-        Procedure::Getattr => message.len() == REPLY_HEADER + ATTRIBUTES,
+    match call {
+        LoadCall::Getattr => message.len() == REPLY_HEADER + ATTRIBUTES,
         // A handle, the attributes of the file, and those of the directory.
-        Procedure::Lookup => message.len() > REPLY_HEADER + 4 + 2 * (4 + ATTRIBUTES),
+        LoadCall::Lookup => message.len() > REPLY_HEADER + 4 + 2 * (4 + ATTRIBUTES),
         // Count, stability and verifier are the end of the results (RFC 1813 section 3.3.7).
-        Procedure::Write => {
+        LoadCall::Write => {
             let ends = message[REPLY_HEADER..].last_chunk::<16>();
             let count = ends.and_then(|end| end.first_chunk().copied());
             message.len() >= REPLY_HEADER + 24 && count == Some((size as u32).to_be_bytes())
         }
-        Procedure::Read => reply.written == [Some(size as u32)],
-        _ => false,
+        LoadCall::Read => reply.written == [Some(size as u32)],
+        LoadCall::Open => false,
     }
 }
 
@@ -203,7 +219,7 @@ mod tests {
                 message,
                 written: &[],
             };
-            did_all(Procedure::Getattr, &reply, 0)
+            did_all(LoadCall::Getattr, &reply, 0)
         };
         let message = success(REPLY_HEADER + ATTRIBUTES);
         assert!(done(&message));
@@ -219,7 +235,7 @@ mod tests {
     fn lookups_without_a_handle_and_attributes_do_not_pass_undecoded() {
         let done = |message: &[u8]| {
             let written = &[];
-            did_all(Procedure::Lookup, &Reply { message, written }, 0)
+            did_all(LoadCall::Lookup, &Reply { message, written }, 0)
         };
         let least = REPLY_HEADER + 4 + 2 * (4 + ATTRIBUTES);
         assert!(done(&success(least + 32)));
@@ -232,7 +248,7 @@ mod tests {
         let message = success(REPLY_HEADER + 100);
         let read = |written: &[Option<u32>]| {
             let message = &message;
-            did_all(Procedure::Read, &Reply { message, written }, 4096)
+            did_all(LoadCall::Read, &Reply { message, written }, 4096)
         };
         assert!(read(&[Some(4096)]));
         assert!(!read(&[Some(4095)]));
@@ -240,7 +256,7 @@ mod tests {
         let mut message = success(REPLY_HEADER + 24);
         let write = |message: &[u8]| {
             let written = &[];
-            did_all(Procedure::Write, &Reply { message, written }, 4096)
+            did_all(LoadCall::Write, &Reply { message, written }, 4096)
         };
         assert!(!write(&message));
         message[REPLY_HEADER + 8 + 2] = 0x10;

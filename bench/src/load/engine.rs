@@ -1,6 +1,5 @@
 //! Drives connections as fast as the server answers, from one thread.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -8,12 +7,14 @@ use anyhow::{Context, Result, bail};
 use hdrhistogram::Histogram;
 use millrace_mempool::{Class, Pool};
 use millrace_reactor::fabric::{Event, Provider};
-use millrace_wire::nfs3::{CreateHow, FileHandle, NameInDirectory, Procedure, SetAttributes};
+use millrace_wire::nfs3::{CreateHow, FileHandle, NameInDirectory, SetAttributes};
 
-use super::calls::{Finished, LoadSlot, Templates, judge};
+use super::calls::{Finished, LoadCall, LoadSlot, Templates, judge};
 use super::compounds::{self, LaneSession};
 use super::cpu::{ServerCpu, Stopwatch};
+use super::lane::{LaneFile, Lanes, LoadLane, queue_pair};
 use super::pattern::{Pattern, PatternChecker, PatternReader};
+use super::progress::Progress;
 use super::report::{BusySeconds, Measurement};
 use super::workload::{NfsVersion, Operation, Until, Workload};
 use crate::client::{Client, pool, spoken};
@@ -37,55 +38,12 @@ const IDLE_TURNS: u32 = 64;
 /// Files named so far.
 static FILES: AtomicU64 = AtomicU64::new(0);
 
-/// A connection with a file of its own.
-struct Lane {
-    connection: Connection,
-    name: String,
-    file: FileHandle,
-    pattern: Pattern,
-    places: Vec<LoadSlot>,
-    templates: Option<Templates>,
-    /// The session and the open file in it, with NFS version 4.
-    session: Option<LaneSession>,
-    next: u64,
-    random: u64,
-    /// Whether it is among the engine's due ones.
-    is_due: bool,
-}
-
-impl Lane {
-    fn becomes_due(&mut self, own: usize, due: &mut Vec<usize>) {
-        if !self.is_due {
-            self.is_due = true;
-            due.push(own);
-        }
-    }
-}
-
-/// Bytes moved so far, for other threads to look at while a load runs. Clones are the same.
-#[derive(Clone, Debug, Default)]
-pub struct Progress {
-    bytes: Arc<AtomicU64>,
-}
-
-impl Progress {
-    /// Bytes moved so far.
-    #[must_use]
-    pub fn bytes(&self) -> u64 {
-        self.bytes.load(Ordering::Relaxed)
-    }
-
-    fn set(&self, bytes: u64) {
-        self.bytes.store(bytes, Ordering::Relaxed);
-    }
-}
-
 /// Connections, their files, and the provider that carries them.
 pub struct Engine {
     client: Client,
     pool: Pool,
     provider: Box<dyn Provider>,
-    lanes: Vec<Lane>,
+    lanes: Vec<LoadLane>,
     /// The lane of each queue pair, by its index.
     by_queue_pair: Vec<usize>,
     /// Lanes that may have something to send.
@@ -132,21 +90,29 @@ impl Engine {
         depth: usize,
         file_size: usize,
     ) -> Result<Self> {
-        Self::beside_idle(client, nfs, connections, 0, depth, file_size)
+        let lanes = Lanes {
+            nfs,
+            connections,
+            idle: 0,
+            depth,
+            file_size,
+            opens: 0,
+        };
+        Self::with(client, lanes)
     }
 
-    /// The same beside connections that make one call and are then idle.
+    /// The same with other connections and opens too.
     ///
     /// # Errors
     /// The same.
-    pub fn beside_idle(
-        client: &Client,
-        nfs: NfsVersion,
-        connections: usize,
-        idle: usize,
-        depth: usize,
-        file_size: usize,
-    ) -> Result<Self> {
+    pub fn with(client: &Client, lanes: Lanes) -> Result<Self> {
+        let Lanes {
+            connections,
+            idle,
+            depth,
+            file_size,
+            ..
+        } = lanes;
         // Receives and messages are small; data of the largest size for each place, up to a bound
         // at which places of small size are still plenty.
         let data = (connections * depth * (1 << 20)).min(256 << 20);
@@ -160,7 +126,7 @@ impl Engine {
             lanes: Vec::new(),
             by_queue_pair: Vec::new(),
             due: Vec::new(),
-            loaded: connections + idle,
+            loaded: lanes.all(),
             root,
             file_size,
             transfer: None,
@@ -171,7 +137,7 @@ impl Engine {
             next_checked: 0,
             spins: false,
         };
-        engine.prepare_files(nfs, connections, idle, depth)?;
+        engine.prepare_files(lanes)?;
         if idle > 0 {
             // Servers close connections that never send anything.
             let once = Workload {
@@ -188,56 +154,27 @@ impl Engine {
         self.client.session(&self.pool, self.client.settings(32))
     }
 
-    fn prepare_files(
-        &mut self,
-        nfs: NfsVersion,
-        connections: usize,
-        idle: usize,
-        depth: usize,
-    ) -> Result<()> {
-        let depth_of = |number| if number < connections { depth } else { 1 };
+    fn prepare_files(&mut self, lanes: Lanes) -> Result<()> {
         let mut session = self.session()?;
         self.transfer = Some(session.transfer(self.root)?);
-        let mut files = Vec::with_capacity(connections + idle);
-        for number in 0..connections + idle {
-            // No two engines share a file, in whatever process they are.
-            let file = FILES.fetch_add(1, Ordering::Relaxed);
-            let name = format!("millrace-bench.{}.{file}", std::process::id());
-            let attributes = SetAttributes {
-                mode: Some(0o600),
-                size: Some(0),
-                ..SetAttributes::default()
-            };
-            session.create(self.root, name.as_bytes(), CreateHow::Unchecked(attributes))?;
-            let file = session.lookup(self.root, name.as_bytes())?.object;
-            let pattern = Pattern::new(number as u64);
-            let mut source = PatternReader {
-                pattern,
-                at: 0,
-                end: self.file_size as u64,
-            };
-            session
-                .copy_in(file, &mut source, CopyOptions::default())
-                .context("cannot write the file to work on")?;
-            let opened = match nfs.minor_version() {
-                Some(minor) => {
-                    let path = (self.client.place.export.as_str(), name.as_str());
-                    let depth = depth_of(number);
-                    Some(LaneSession::open(&mut session, minor, depth, path)?)
+        let mut files = Vec::with_capacity(lanes.all());
+        for number in 0..lanes.all() {
+            if let Err(error) = self.prepare_file(&mut session, lanes, number, &mut files) {
+                for file in files {
+                    // The failure is what there is to tell.
+                    let _ = file.remove(&mut session, self.root);
                 }
-                None => None,
-            };
-            let context = self.client.create_context(&mut session)?;
-            files.push((name, file, pattern, opened, context));
+                return Err(error);
+            }
         }
         session.close();
         // Only now: a server closes connections that send nothing for seconds, and the files may
         // take longer.
         let address = self.client.target()?;
-        for (number, (name, file, pattern, session, context)) in files.into_iter().enumerate() {
+        for (number, file) in files.into_iter().enumerate() {
             let settings = Settings {
-                context,
-                ..self.client.settings(depth_of(number))
+                context: file.context.clone(),
+                ..self.client.settings(lanes.depth_of(number))
             };
             let (provider, now) = (self.provider.as_mut(), Instant::now());
             let connection = Connection::connect(provider, &self.pool, address, settings, now)?;
@@ -245,14 +182,14 @@ impl Engine {
             let known = self.by_queue_pair.len().max(index + 1);
             self.by_queue_pair.resize(known, usize::MAX);
             self.by_queue_pair[index] = number;
-            self.lanes.push(Lane {
+            self.lanes.push(LoadLane {
                 connection,
-                name,
-                file,
-                pattern,
+                name: file.name,
+                file: file.handle,
+                pattern: file.pattern,
                 places: Vec::new(),
                 templates: None,
-                session,
+                session: file.session,
                 next: 0,
                 random: 0x2545_f491_4f6c_dd1d ^ (number as u64 + 1),
                 is_due: false,
@@ -265,6 +202,50 @@ impl Engine {
         std::thread::sleep(self.client.options.settle());
         self.settled = true;
         self.wait(|state| state == &RequesterState::Ready)
+    }
+
+    /// Makes the file of a connection, and opens it in version 4.
+    fn prepare_file(
+        &self,
+        session: &mut Session,
+        lanes: Lanes,
+        number: usize,
+        files: &mut Vec<LaneFile>,
+    ) -> Result<()> {
+        // No two engines share a file, in whatever process they are.
+        let file = FILES.fetch_add(1, Ordering::Relaxed);
+        let name = format!("millrace-bench.{}.{file}", std::process::id());
+        let attributes = SetAttributes {
+            mode: Some(0o600),
+            size: Some(0),
+            ..SetAttributes::default()
+        };
+        session.create(self.root, name.as_bytes(), CreateHow::Unchecked(attributes))?;
+        let handle = session.lookup(self.root, name.as_bytes())?.object;
+        let pattern = Pattern::new(number as u64);
+        let file = files.push_mut(LaneFile {
+            name,
+            handle,
+            pattern,
+            session: None,
+            context: None,
+        });
+        let mut source = PatternReader {
+            pattern,
+            at: 0,
+            end: self.file_size as u64,
+        };
+        session
+            .copy_in(handle, &mut source, CopyOptions::default())
+            .context("cannot write the file to work on")?;
+        if let Some(minor) = lanes.nfs.minor_version() {
+            let path = (self.client.place.export.as_str(), file.name.as_str());
+            let opened = LaneSession::open(session, minor, lanes.depth_of(number), path)?;
+            let opened = file.session.insert(opened);
+            opened.open_again(session, file.name.as_bytes(), lanes.opens)?;
+        }
+        file.context = self.client.create_context(session)?;
+        Ok(())
     }
 
     /// Waits until all connections stand so, at most for the client's timeout.
@@ -313,13 +294,14 @@ impl Engine {
     pub fn finish(mut self) -> Result<()> {
         let mut session = self.session()?;
         for lane in &mut self.lanes {
-            if let Some(opened) = lane.session.take() {
-                opened.end(&mut session)?;
-            }
-            if let Some(context) = lane.connection.context() {
-                session.end_context(context)?;
-            }
-            session.remove(self.root, lane.name.as_bytes())?;
+            let file = LaneFile {
+                name: std::mem::take(&mut lane.name),
+                handle: lane.file,
+                pattern: lane.pattern,
+                session: lane.session.take(),
+                context: lane.connection.context().cloned(),
+            };
+            file.remove(&mut session, self.root)?;
         }
         session.close();
         for lane in &mut self.lanes {
@@ -523,7 +505,7 @@ impl Engine {
             return Ok(());
         };
         let most = match workload.operation {
-            Operation::Getattr | Operation::Lookup => return Ok(()),
+            Operation::Getattr | Operation::Lookup | Operation::Open => return Ok(()),
             Operation::Read => transfer.read_max,
             Operation::Write => transfer.write_max,
             Operation::Mixed => transfer.read_max.min(transfer.write_max),
@@ -559,7 +541,7 @@ impl Engine {
                     memory,
                     begun: now,
                     offset: 0,
-                    procedure: Procedure::Null,
+                    call: LoadCall::Getattr,
                     verify: workload.verify,
                     compounds: lane.session.is_some(),
                 });
@@ -587,13 +569,16 @@ impl Engine {
             sinks: &[],
         };
         let without_data = match workload.operation {
-            Operation::Getattr => Some(Procedure::Getattr),
-            Operation::Lookup => Some(Procedure::Lookup),
+            Operation::Getattr => Some(LoadCall::Getattr),
+            Operation::Lookup => Some(LoadCall::Lookup),
+            Operation::Open => Some(LoadCall::Open),
             _ => None,
         };
-        if let Some(procedure) = without_data {
-            place.procedure = procedure;
-            let template = templates.of(procedure);
+        if let Some(call) = without_data {
+            place.call = call;
+            repetition.arguments[1] = token;
+            let template = templates.of(call);
+            let template = template.context("--op open takes --nfs 4.1 or 4.2")?;
             lane.connection.repeat(template, &repetition, now)?;
             return Ok(());
         }
@@ -614,7 +599,7 @@ impl Engine {
         let memory = std::slice::from_ref(&place.memory);
         let sinks = [memory];
         if writing {
-            place.procedure = Procedure::Write;
+            place.call = LoadCall::Write;
             if workload.verify || workload.operation == Operation::Mixed {
                 let scratch = &mut self.scratch;
                 lane.pattern
@@ -622,10 +607,10 @@ impl Engine {
             }
             repetition.data = Data::One(memory);
         } else {
-            place.procedure = Procedure::Read;
+            place.call = LoadCall::Read;
             repetition.sinks = &sinks;
         }
-        let template = templates.of(place.procedure);
+        let template = templates.of(place.call).context("no load is prepared")?;
         lane.connection.repeat(template, &repetition, now)?;
         Ok(())
     }
@@ -634,7 +619,7 @@ impl Engine {
     fn verified(&mut self, workload: &Workload, lane: usize, place: usize) -> bool {
         let lane = &self.lanes[lane];
         let place = &lane.places[place];
-        if !workload.verify || place.procedure != Procedure::Read {
+        if !workload.verify || place.call != LoadCall::Read {
             return true;
         }
         lane.pattern
@@ -683,17 +668,5 @@ impl Engine {
             }
         }
         Ok(())
-    }
-}
-
-fn queue_pair(event: &Event) -> Option<millrace_reactor::fabric::QueuePairId> {
-    match event {
-        Event::Established { queue_pair, .. }
-        | Event::Rejected { queue_pair, .. }
-        | Event::Received { queue_pair, .. }
-        | Event::Completed { queue_pair, .. }
-        | Event::Revoked { queue_pair, .. }
-        | Event::Disconnected { queue_pair, .. } => Some(*queue_pair),
-        Event::Incoming(_) | Event::ConnectRequest { .. } => None,
     }
 }

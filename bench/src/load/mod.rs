@@ -4,15 +4,19 @@ mod calls;
 mod compounds;
 mod cpu;
 mod engine;
+mod lane;
 mod pattern;
+mod progress;
 mod report;
 mod tcp;
 mod tcp_file;
 mod workload;
 
 pub use cpu::{ServerCpu, Stopwatch, pin};
-pub use engine::{Engine, Progress};
+pub use engine::Engine;
+pub use lane::Lanes;
 pub use pattern::Pattern;
+pub use progress::Progress;
 pub use report::{BusySeconds, Limit, Measurement, table};
 pub use tcp::TcpLoad;
 pub use tcp_file::TcpFile;
@@ -63,6 +67,8 @@ Examples:
   The same calls encrypted by Kerberos, with the ticket of `kinit`:
     millrace-bench run --target server.example.com --mount server.example.com --preset tour \
       --security krb5p
+  OPEN and CLOSE, beside 100,000 opens of 5,000 other clients:
+    millrace-bench run --nfs 4.2 --op open --idle 5000 --opens 20
   The same calls over TCP, to any server of NFS version 3:
     millrace-bench run --tcp=filer:2049 --mount filer:20048 --export /data --preset tour
   With the server's processor time per operation, from its metrics:
@@ -109,6 +115,11 @@ pub struct Run {
     /// Further connections, which make one call and are then idle.
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     idle: usize,
+
+    /// Further opens of each connection's file by owners of their own, in version 4: state that the
+    /// server keeps meanwhile.
+    #[arg(long, value_name = "NUMBER", default_value_t = 0)]
+    opens: u32,
 
     /// Random offsets in the file.
     #[arg(long, conflicts_with = "sequential")]
@@ -200,27 +211,29 @@ impl Run {
             return Ok(true);
         }
         let depth = workloads.iter().map(|workload| workload.depth).max();
-        let mut engine = Engine::beside_idle(
-            &self.client,
-            self.nfs,
-            self.connections,
-            self.idle,
-            depth.unwrap_or(1),
-            self.file_size,
-        )?;
+        let lanes = Lanes {
+            nfs: self.nfs,
+            connections: self.connections,
+            idle: self.idle,
+            depth: depth.unwrap_or(1),
+            file_size: self.file_size,
+            opens: self.opens,
+        };
+        let mut engine = Engine::with(&self.client, lanes)?;
         let version = engine.version();
         interrupt::ends_in_order();
-        let mut measurements = Vec::new();
-        for workload in workloads
-            .iter()
-            .take_while(|_| !interrupt::is_asked_to_end())
-        {
+        let goes_on = |_: &&Workload| !interrupt::is_asked_to_end();
+        let measured = workloads.iter().take_while(goes_on).map(|workload| {
             let bar = progress(workload, self.json);
             let measured = engine.run(workload, &self.server, &mut |done| bar.set_position(done));
             bar.finish_and_clear();
-            measurements.push(measured?);
-        }
-        engine.finish()?;
+            measured
+        });
+        let measured = measured.collect::<Result<Vec<_>>>();
+        // If the load failed, that is what to tell.
+        let finished = engine.finish();
+        let measurements = measured?;
+        finished?;
         if self.json {
             let report = serde_json::json!({
                 "rpcrdma_version": version,

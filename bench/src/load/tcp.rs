@@ -105,8 +105,8 @@ impl TcpLoad {
             Operation::Read => (Procedure::Read, 0),
             Operation::Write => (Procedure::Write, workload.size),
             Operation::Getattr => (Procedure::Getattr, 0),
-            Operation::Lookup | Operation::Mixed => {
-                bail!("loads of LOOKUP and mixed loads are made over RDMA only")
+            Operation::Lookup | Operation::Open | Operation::Mixed => {
+                bail!("loads of LOOKUP, of OPEN and mixed loads are made over RDMA only")
             }
         };
         let header = CallHeader {

@@ -19,6 +19,8 @@ pub enum Operation {
     Getattr,
     /// LOOKUP of a file by its name.
     Lookup,
+    /// OPEN and CLOSE of a file in one call, in version 4.
+    Open,
     /// Seven READs to three WRITEs.
     Mixed,
 }
@@ -27,7 +29,7 @@ impl Operation {
     /// Whether its calls have a size.
     #[must_use]
     pub const fn moves_data(self) -> bool {
-        !matches!(self, Self::Getattr | Self::Lookup)
+        !matches!(self, Self::Getattr | Self::Lookup | Self::Open)
     }
 }
 
@@ -119,6 +121,7 @@ impl Workload {
             Operation::Write => "WRITE",
             Operation::Getattr => return format!("GETATTR x{}", self.depth),
             Operation::Lookup => return format!("LOOKUP x{}", self.depth),
+            Operation::Open => return format!("OPEN, CLOSE x{}", self.depth),
             Operation::Mixed => "MIXED",
         };
         format!("{what} {} x{}", show_size(self.size), self.depth)

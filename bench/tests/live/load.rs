@@ -12,8 +12,11 @@ use millrace_admin::config::{
     Access, ByteSize, ClientLimits, Config, CrcPolicy, Fabric, PollMode, Squash, Switch, WindowEnd,
 };
 use millrace_admin::control::Control;
+use millrace_admin::status::ListPage;
 use millrace_bench::client::{Client, ServerAddress};
-use millrace_bench::load::{Engine, NfsVersion, Operation, ServerCpu, TcpFile, Until, Workload};
+use millrace_bench::load::{
+    Engine, Lanes, NfsVersion, Operation, ServerCpu, TcpFile, Until, Workload,
+};
 
 use super::running::{Running, export};
 
@@ -150,6 +153,8 @@ fn loads_of_version_4_move_and_verify_data_on_several_connections() {
             (Operation::Lookup, 0, false),
             (Operation::Getattr, 0, true),
             (Operation::Getattr, 0, false),
+            (Operation::Open, 0, true),
+            (Operation::Open, 0, false),
             (Operation::Read, 4096, false),
             (Operation::Write, 4096, false),
         ] {
@@ -169,12 +174,98 @@ fn loads_of_version_4_move_and_verify_data_on_several_connections() {
     }
 }
 
+/// One connection.
+fn lanes(nfs: NfsVersion) -> Lanes {
+    Lanes {
+        nfs,
+        connections: 1,
+        idle: 0,
+        depth: 4,
+        file_size: 4096,
+        opens: 0,
+    }
+}
+
+#[test]
+fn version_3_opens_nothing() {
+    let running = Running::start("");
+    let client = client(&running);
+    let mut engine = Engine::with(&client, lanes(NfsVersion::Three)).expect("connects");
+    let workload = Workload::new(Operation::Open, 0, 1, Duration::ZERO);
+    let refused = engine.run(&workload, &ServerCpu::default(), &mut |_| {});
+    let refused = refused.expect_err("no such procedure").to_string();
+    assert!(refused.contains("--nfs 4.1"), "{refused}");
+}
+
+#[test]
+fn further_opens_stay_until_a_load_ends() {
+    let running = Running::start("nfs4: { minor_versions: [2] }");
+    let client = client(&running);
+    let lanes = Lanes {
+        idle: 2,
+        opens: 30,
+        ..lanes(NfsVersion::FourTwo)
+    };
+    let mut engine = Engine::with(&client, lanes).expect("connects");
+    let opens = || {
+        let control = running.control();
+        let nfs4 = control.nfs4().expect("version 4 is served");
+        let page = ListPage {
+            limit: 10,
+            after: 0,
+        };
+        let found = nfs4.clients(page).expect("the home answers").clients;
+        found.iter().map(|client| client.opens).collect::<Vec<_>>()
+    };
+    assert_eq!(opens(), [31, 31, 31]);
+    let workload = Workload {
+        until: Until::Count(50),
+        ..Workload::new(Operation::Open, 0, 4, Duration::ZERO)
+    };
+    let measured = engine.run(&workload, &ServerCpu::default(), &mut |_| {});
+    assert_eq!(measured.expect("every call succeeds").operations, 50);
+    assert_eq!(opens(), [31, 31, 31], "each call has closed what it opened");
+    engine.finish().expect("ends in order");
+    assert!(opens().is_empty());
+}
+
+#[test]
+fn a_load_that_cannot_begin_leaves_nothing_behind() {
+    let running = Running::start("nfs4: { minor_versions: [2] }");
+    let client = client(&running);
+    // More than a file may have.
+    let lanes = Lanes {
+        connections: 2,
+        opens: 20_000,
+        ..lanes(NfsVersion::FourTwo)
+    };
+    let refused = Engine::with(&client, lanes).err().expect("too many");
+    assert!(
+        format!("{refused:#}").contains("NFS4ERR_NOSPC"),
+        "{refused:#}"
+    );
+    let control = running.control();
+    let nfs4 = control.nfs4().expect("version 4 is served");
+    let page = ListPage {
+        limit: 10,
+        after: 0,
+    };
+    let found = nfs4.clients(page).expect("the home answers");
+    assert!(found.clients.is_empty(), "{found:?}");
+    let exports = control.exports().expect("stores answer");
+    assert_eq!(exports[0].files, Some(1), "the root alone");
+}
+
 #[test]
 fn idle_connections_make_one_call_and_stay() {
     let running = Running::start("flow: { credits: 4 }");
     let client = client(&running);
-    let (three, idle) = (NfsVersion::Three, 200);
-    let mut engine = Engine::beside_idle(&client, three, 1, idle, 4, 4096).expect("connects");
+    let idle = 200;
+    let lanes = Lanes {
+        idle,
+        ..lanes(NfsVersion::Three)
+    };
+    let mut engine = Engine::with(&client, lanes).expect("connects");
     let workload = Workload {
         until: Until::Count(100),
         ..Workload::new(Operation::Read, 4096, 4, Duration::ZERO)

@@ -26,6 +26,7 @@ mod connections;
 mod data;
 mod delegations;
 mod exports;
+mod fairness;
 mod holders;
 mod host_locks;
 mod interrupted;
