@@ -2,6 +2,7 @@
 
 import threading
 
+import kerberos
 import machine
 import servers
 import stores
@@ -60,27 +61,38 @@ class Across:
     can_be_killed = False
 
     def __init__(self, images, folder, kinds, device, *, program=None, provider="verbs",
-                 listen="any", capture=None, store_keys=None, rdma_port=None):
+                 listen="any", capture=None, store_keys=None, rdma_port=None,
+                 realm=None, security="sys"):
         self.segment = machine.free_segment()
         self.host = machine.segment_address(1)
         self.ports = {kind: PORTS[kind] for kind in kinds}
         vars(self).update(PORTS[kinds[0]])
         self.rdma_port = rdma_port or self.rdma_port
+        told = serving(kinds, device, address=self.host, provider=provider, listen=listen,
+                       store_keys=store_keys, rdma_port=rdma_port)
+        brought = files(kinds, program)
+        self.realm = realm
+        if realm:
+            self.nfs_port = self.mount_port = kerberos.NFS_PORT
+            told["kerberos"] = realm.server_told(security, self.host)
+            brought += realm.server_files()
         self.guest = machine.Guest(
-            images, folder, "server",
-            serving(kinds, device, address=self.host, provider=provider, listen=listen,
-                    store_keys=store_keys, rdma_port=rdma_port),
+            images, folder, "server", told,
             memory=MEMORY, scratch=scratch(folder, store_keys), devices=(f"{device}:{SEGMENT_INTERFACE}",),
-            files=files(kinds, program), segment=self.segment, number=1, capture=capture,
+            files=brought, segment=self.segment, number=1, capture=capture,
         )
         self._lock = threading.Lock()
 
     def start(self):
         """Boots the guest and waits until it serves."""
+        if self.realm:
+            self.realm.start()
         self.guest.boot()
 
     def obey(self, order):
-        """Has the servers' guest do something; what it found out."""
+        """Has the servers' guest do something, or the realm; what it found out."""
+        if order in kerberos.ORDERS:
+            return self.realm.obey(order)
         with self._lock:
             return self.guest.do(order)
 
@@ -105,6 +117,8 @@ class Across:
     def stop(self):
         """Ends the machine: what it stored is lost."""
         self.guest.stop()
+        if self.realm:
+            self.realm.stop()
 
 
 class NextDoor:

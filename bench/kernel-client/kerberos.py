@@ -24,6 +24,8 @@ DOMAIN = "Names.Millrace.test"
 ABOVE = 7000
 PACKAGES = {"krb5kdc": "krb5-kdc", "kadmin.local": "krb5-admin-server"}
 START_LIMIT = 60.0
+# This machine, as its guests see it.
+OUTSIDE = "10.0.2.2"
 PATH = os.environ["PATH"] + ":/usr/sbin:/sbin"
 
 
@@ -46,6 +48,10 @@ def client_configuration(kdc):
 [domain_realm]
  .test = {REALM}
 """
+
+
+# What cases may ask of a realm.
+ORDERS = ("stop_kdc", "start_kdc")
 
 
 class Realm:
@@ -81,7 +87,7 @@ class Realm:
         self.folder.mkdir(parents=True, mode=0o700)
         place, address = self.folder, f"127.0.0.1:{self._port}"
         (place / "krb5.conf").write_text(client_configuration(address), encoding="utf-8")
-        (place / "guest.conf").write_text(client_configuration(f"10.0.2.2:{self._port}"),
+        (place / "guest.conf").write_text(client_configuration(f"{OUTSIDE}:{self._port}"),
                                           encoding="utf-8")
         (place / "kdc.conf").write_text(f"""[kdcdefaults]
  kdc_listen = {address}
@@ -104,13 +110,17 @@ class Realm:
         for user, life in USERS.items():
             self._kadmin(f'addprinc -randkey -maxlife "{life}" {user}')
             self._kadmin(f"ktadd -k {place}/users.keytab {user}")
+        self._serve()
+
+    def _serve(self):
+        """Starts the KDC and waits until it answers."""
         self._process = subprocess.Popen(["krb5kdc", "-n", "-r", REALM], env=self._environment(),
                                          stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                                          stderr=subprocess.DEVNULL)
         limit = time.monotonic() + START_LIMIT
         while not machine.accepts_connections(self._port):
             if self._process.poll() is not None or time.monotonic() > limit:
-                raise KerberosError(f"the KDC did not start: see {place}/kdc.log")
+                raise KerberosError(f"the KDC did not start: see {self.folder}/kdc.log")
             time.sleep(0.1)
 
     def stop(self):
@@ -119,9 +129,16 @@ class Realm:
             self._process.kill()
             self._process.wait()
 
-    def settings(self):
+    def obey(self, order):
+        """Stops or starts the KDC. Its tickets and keys stay valid."""
+        self.stop()
+        if order == "start_kdc":
+            self._serve()
+        return {}
+
+    def settings(self, folder=None):
         """A line of millraced.yaml. Root of the guest is its machine's principal."""
-        return f"gss: {{ keytab: '{self.folder}/nfs.keytab', machine: root }}"
+        return f"gss: {{ keytab: '{folder or self.folder}/nfs.keytab', machine: root }}"
 
     def ticket(self, user):
         """The environment of a program that has a ticket of a user."""
@@ -130,14 +147,24 @@ class Realm:
                        stdin=subprocess.DEVNULL, check=True)
         return environment
 
-    def files(self):
-        """What the guest is given, with the names there."""
-        return [(self.folder / name, name) for name in ("guest.conf", "host.keytab", "users.keytab")]
+    def files(self, names=("guest.conf", "host.keytab", "users.keytab")):
+        """What the clients' guest is given, or one of other files, with the names there."""
+        return [(self.folder / name, name) for name in names]
 
-    def told(self, has_names):
-        """The guest's parameters. Owners have names in version 4."""
+    def server_files(self):
+        """What the servers' guest is given."""
+        return self.files(("guest.conf", "nfs.keytab"))
+
+    def told(self, has_names, address=OUTSIDE):
+        """The clients' guest's parameters. Owners have names in version 4; the server is at this
+        address."""
         above = ABOVE if has_names else 0
         users = {name: pwd.getpwnam(name).pw_uid + above for name in USERS}
         groups = {name: grp.getgrnam(name).gr_gid + above for name in USERS}
-        return {"server": SERVER, "client": CLIENT, "users": users, "groups": groups,
-                "domain": DOMAIN.lower()}
+        return {"hosts": {SERVER: address, CLIENT: "10.0.2.15"}, "client": CLIENT, "users": users,
+                "groups": groups, "domain": DOMAIN.lower()}
+
+    def server_told(self, security, address):
+        """The servers' guest's parameters, with the numbers of this machine."""
+        return self.told(False, address) | {"domain": DOMAIN, "security": security,
+                                            "settings": self.settings("/payload/files")}

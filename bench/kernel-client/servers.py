@@ -218,6 +218,8 @@ class Millraced:
 
     def obey(self, order):
         """Ends the service, in order or not, and starts it again."""
+        if self.realm and order in kerberos.ORDERS:
+            return self.realm.obey(order)
         only(order, "restart", "kill")
         if order == "kill":
             self._process.kill()

@@ -5,43 +5,16 @@ import grp
 import os
 import pwd
 import shutil
-import subprocess
 import time
 
 from cases_names import become
 from harness import Failure, Mount, case, check, command, content, equal, equal_content, fails
+from realm import FILES, UNKNOWN
 
-FILES = "/payload/files"
 # What a user without a valid ticket is told, by kernel and operation.
 REFUSED = (errno.EACCES, errno.EKEYEXPIRED, errno.ESTALE, errno.EPERM)
-# A user and a group that the server's machine does not have.
-UNKNOWN = "only-in-the-guest"
 # The user whose tickets live for a minute, and how long to wait at most until they have ended.
 SHORT, SHORT_LIMIT = "games", 240
-
-
-def prepare(told):
-    """Makes this guest a member of the realm: names, keys, and the daemon that makes contexts."""
-    subprocess.run(["busybox", "hostname", told["client"]], check=True)
-    with open("/etc/hosts", "a", encoding="ascii") as hosts:
-        hosts.write(f"10.0.2.2 {told['server']}\n10.0.2.15 {told['client']}\n")
-    shutil.copy(f"{FILES}/guest.conf", "/etc/krb5.conf")
-    shutil.copy(f"{FILES}/host.keytab", "/etc/krb5.keytab")
-    with open("/etc/passwd", "a", encoding="ascii") as users:
-        users.writelines(f"{name}:x:{user}:{told['groups'][name]}::/:/bin/sh\n"
-                         for name, user in told["users"].items())
-        users.write(f"{UNKNOWN}:x:7999:7999::/:/bin/sh\n")
-    with open("/etc/group", "a", encoding="ascii") as groups:
-        groups.writelines(f"{name}:x:{group}:\n" for name, group in told["groups"].items())
-        groups.write(f"{UNKNOWN}:x:7999:\n")
-    with open("/etc/idmapd.conf", "w", encoding="ascii") as idmap:
-        idmap.write(f"[General]\nDomain = {told['domain']}\n"
-                    "[Translation]\nMethod = nsswitch\n")
-    subprocess.run(["modprobe", "-a", "cts", "auth_rpcgss", "rpcsec_gss_krb5"], check=True)
-    os.makedirs("/run/rpc_pipefs", exist_ok=True)
-    subprocess.run(["mount", "-t", "rpc_pipefs", "rpc_pipefs", "/run/rpc_pipefs"], check=True)
-    # It becomes a daemon by itself.
-    subprocess.run(["rpc.gssd", "-p", "/run/rpc_pipefs"], check=True)
 
 
 def number(name):

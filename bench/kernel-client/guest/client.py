@@ -20,6 +20,7 @@ import cases_unaligned
 import cases_version2
 import harness
 import kernel
+import realm
 from control import Control
 
 # The order in which they run: those that change the mount come last.
@@ -107,7 +108,7 @@ def main():
     if "serve" in parameters:
         control = NextDoor(control)
     if "kerberos" in parameters:
-        cases_kerberos.prepare(parameters["kerberos"])
+        realm.join_as_client(parameters["kerberos"])
     mounted = harness.Mount(parameters["server"], parameters["export"], "/mnt/rdma",
                             extra=parameters["options"])
     context = harness.Context(mounted, control, parameters)

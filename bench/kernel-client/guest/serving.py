@@ -8,11 +8,14 @@ import time
 import urllib.error
 import urllib.request
 
+import realm
+
 FILES = "/payload/files"
 
 # Linux's listens on its own three ports, ours beside them where both run.
 KNFSD_PORTS = {"rdma_port": 20049, "nfs_port": 2049, "mount_port": 20048}
 MILLRACED_PORTS = {"rdma_port": 20050, "nfs_port": 2050, "mount_port": 2050}
+NFS_PORT = 2049
 ADMIN_PORT = 9620
 TOKEN_FILE, TOKEN = "/run/token", "token-of-the-guests-cases"
 THREADS = 8
@@ -115,12 +118,17 @@ class Millraced:
         self._rdma_port = parameters["rdma_port"]
         self._disk = parameters.get("disk")
         self._keys = parameters.get("store_keys", [])
+        self._kerberos = parameters.get("kerberos")
+        if self._kerberos:
+            # rpc.gssd makes contexts at no other port.
+            self.ports = self.ports | {"nfs_port": NFS_PORT, "mount_port": NFS_PORT}
         self._process = None
         self._log = "/run/millraced.log"
         self._configuration = "/run/millraced.yaml"
 
     def _configure(self):
-        ports = self.ports
+        ports, kerberos = self.ports, self._kerberos
+        security = f", security: [{kerberos['security']}]" if kerberos else ""
         lines = [
             "reactors: { cores: auto, poll: adaptive }",
             "mempool: { hugepages: off, size: 256MiB }",
@@ -129,10 +137,11 @@ class Millraced:
             f"rpc: {{ listen: '0.0.0.0:{ports['mount_port']}', rpcbind: off }}",
             f"admin: {{ listen: '127.0.0.1:{ADMIN_PORT}', token_file: {TOKEN_FILE} }}",
             # Short, as a case waits for the end of one.
-            "nfs4: { lease: 20s }",
+            "nfs4: { lease: 20s" + (f", domain: '{kerberos['domain']}'" if kerberos else "") + " }",
             # Keeps the secret of the file handles: a mount outlives the service.
             f"state_directory: '{STORE if self._disk else '/run'}/millraced'",
             "log: info",
+            *([kerberos["settings"]] if kerberos else []),
             "exports:",
         ]
         for path, squash in EXPORTS.items():
@@ -146,7 +155,7 @@ class Millraced:
                 more = "".join(f", {key}" for key in self._keys)
                 store = f"{{ kind: posix, root: '{STORE}{path}'{more} }}"
             lines.append(f"  - {{ path: {path}, store: {store}, clients: ['0.0.0.0/0'], "
-                         f"access: {access}, squash: {squash} }}")
+                         f"access: {access}, squash: {squash}{security} }}")
         with open(self._configuration, "w", encoding="utf-8") as file:
             file.write("\n".join(lines) + "\n")
         with open(TOKEN_FILE, "w", encoding="utf-8", opener=private) as file:
@@ -227,6 +236,8 @@ class Servers:
 
     def __init__(self, parameters):
         self._devices = parameters.get("devices", [])
+        if "kerberos" in parameters:
+            realm.join(parameters["kerberos"])
         self._servers = {name: KINDS[name](parameters) for name in parameters["servers"]}
 
     def obey(self, order):
