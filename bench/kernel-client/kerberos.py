@@ -17,7 +17,7 @@ FLAVORS = ("krb5", "krb5i", "krb5p")
 # rpc.gssd makes its contexts at this port of the server, whatever the mount's options say.
 NFS_PORT = 2049
 # Users that have tickets, and how long these live. The server asks this machine for them.
-USERS = {"daemon": "1 hour", "bin": "1 hour", "games": "1 minute"}
+USERS = {"daemon": "1 hour", "bin": "1 hour", "lp": "1 hour", "mail": "1 hour", "games": "1 minute"}
 # The domain of owners by name, not in the case that clients use. With names, users and groups have
 # other numbers in the guest.
 DOMAIN = "Names.Millrace.test"

@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import time
+import urllib.request
 from pathlib import Path
 
 import kerberos
@@ -220,6 +221,8 @@ class Millraced:
         """Ends the service, in order or not, and starts it again."""
         if self.realm and order in kerberos.ORDERS:
             return self.realm.obey(order)
+        if order == "gss":
+            return self._gss()
         only(order, "restart", "kill")
         if order == "kill":
             self._process.kill()
@@ -227,6 +230,15 @@ class Millraced:
         self._end()
         self.start()
         return {}
+
+    def _gss(self):
+        """What the service counted of Kerberos, and its log."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self._admin_port}/metrics",
+                                    timeout=60) as page:
+            lines = (line.rpartition(" ") for line in page.read().decode().splitlines()
+                     if line.startswith("millrace_gss_"))
+        return {"counters": {name: float(value) for name, _, value in lines},
+                "log": self.tail(400)}
 
     def stop(self):
         """Ends the service and removes what it kept."""

@@ -1,4 +1,5 @@
-"""Cases of mounts with Kerberos: users with tickets, without, and with tickets that end."""
+"""Cases of mounts with Kerberos: users with tickets, without, and with tickets that end; a server
+that restarts, a KDC that is away, and a clock that is wrong."""
 
 import errno
 import grp
@@ -15,6 +16,12 @@ from realm import FILES, UNKNOWN
 REFUSED = (errno.EACCES, errno.EKEYEXPIRED, errno.ESTALE, errno.EPERM)
 # The user whose tickets live for a minute, and how long to wait at most until they have ended.
 SHORT, SHORT_LIMIT = "games", 240
+# Users that have no context before their case, and the service of which they get tickets.
+LATE, UNTIMELY, SERVICE = "lp", "mail", "nfs/server.test"
+# Seconds, more than the 300 that clocks may differ, and less than tickets live.
+SKEW = 900
+# How long a client may go on to refuse a user after what was in the way is gone.
+AGAIN_LIMIT = 120
 
 
 def number(name):
@@ -42,6 +49,29 @@ def write_as(context, name, file, size):
 
     context.in_child(body)
     equal(context.fresh(path).st_uid, user, f"owner of {file}")
+
+
+def write_soon_as(context, name, file, size):
+    """The same, where the client may refuse the user for a while yet."""
+    limit = time.monotonic() + AGAIN_LIMIT
+    while True:
+        try:
+            write_as(context, name, file, size)
+            return
+        except Failure:
+            if time.monotonic() > limit:
+                raise
+            time.sleep(1)
+
+
+def refused(context, name, why):
+    """A user cannot make a file."""
+
+    def body():
+        become(number(name), number(name))
+        fails(REFUSED, why, os.open, context.path("refused"), os.O_CREAT | os.O_WRONLY)
+
+    context.in_child(body)
 
 
 @case(needs="kerberos")
@@ -133,6 +163,72 @@ def kerberos_tickets_end(context):
     context.in_child(until_refused)
     renew(SHORT)
     write_as(context, SHORT, "after", 65_537)
+
+
+@case(needs="kerberos restart")
+def kerberos_restart_of_the_server(context):
+    """The server restarts while a user has a file open: the user goes on, with a new context."""
+    os.chmod(context.folder, 0o1777)
+    user, path, data = number("daemon"), context.path("open"), content("open", 400_009)
+    renew("daemon")
+
+    def body():
+        become(user, user)
+        file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        os.write(file, data[:200_003])
+        os.fsync(file)
+        context.control.ask("restart")
+        os.write(file, data[200_003:])
+        os.fsync(file)
+        os.close(file)
+        with open(path, "rb") as written:
+            equal_content(written.read(), data, "written across the restart")
+
+    context.in_child(body)
+    equal(context.fresh(path).st_uid, user, "owner")
+    counters = context.control.ask("gss")["counters"]
+    check(counters["millrace_gss_created_total"] >= 1, f"contexts made anew: {counters}")
+
+
+@case(needs="kerberos")
+def kerberos_without_the_kdc(context):
+    """While the KDC is away, users with a context go on and others are refused; when it is back,
+    these get theirs."""
+    os.chmod(context.folder, 0o1777)
+    for name in ("daemon", LATE):
+        renew(name)
+    write_as(context, "daemon", "before", 65_537)
+    context.control.ask("stop_kdc")
+    try:
+        write_as(context, "daemon", "meanwhile", 300_007)
+        refused(context, LATE, "create without a KDC")
+        write_as(context, "daemon", "still", 65_537)
+    finally:
+        context.control.ask("start_kdc")
+    write_soon_as(context, LATE, "after", 65_537)
+
+
+@case(needs="kerberos")
+def kerberos_wrong_clock(context):
+    """A user is refused while the client's clock is wrong; the server tells why."""
+    os.chmod(context.folder, 0o1777)
+    renew(UNTIMELY)
+    # With this ticket, no KDC is asked: the server itself finds the clock wrong.
+    cache = f"/tmp/krb5cc_{number(UNTIMELY)}"
+    command("kvno", "-c", f"FILE:{cache}", SERVICE)
+    os.chown(cache, number(UNTIMELY), number(UNTIMELY))
+    counter = 'millrace_gss_creations_failed_total{reason="clock"}'
+    before = context.control.ask("gss")["counters"].get(counter, 0)
+    time.clock_settime(time.CLOCK_REALTIME, time.time() + SKEW)
+    try:
+        refused(context, UNTIMELY, "create with a wrong clock")
+    finally:
+        time.clock_settime(time.CLOCK_REALTIME, time.time() - SKEW)
+    told = context.control.ask("gss")
+    check(told["counters"].get(counter, 0) > before, f"{counter} in {told['counters']}")
+    words = "the clocks of client and server differ"
+    check(words in told["log"], f"`{words}` is not in the log:\n{told['log'][-2000:]}")
+    write_soon_as(context, UNTIMELY, "after", 65_537)
 
 
 @case(shared=True, needs="kerberos")

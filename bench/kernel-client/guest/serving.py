@@ -269,6 +269,13 @@ class Servers:
         lines = Millraced.ask("/metrics").splitlines()
         return {"clients": int(next(line for line in lines if line.startswith(name)).split()[1])}
 
+    def _gss(self):
+        """What our service counted of Kerberos, and its log."""
+        lines = (line.rpartition(" ") for line in Millraced.ask("/metrics").splitlines()
+                 if line.startswith("millrace_gss_"))
+        return {"counters": {name: float(value) for name, _, value in lines},
+                "log": self._servers["millraced"].tail(400)}
+
     def _second_address(self):
         """Gives the machine one more address where clients reach it."""
         call("ip", "address", "add", f"{SECOND_ADDRESS}/24", "dev", self._devices[0][2])
