@@ -12,6 +12,8 @@ import machine
 
 REALM = "MILLRACE.TEST"
 SERVER = "server.test"
+# Another server in the same guest: each has port 2049 at an address of its own.
+SECOND = "second.test"
 CLIENT = "client.test"
 FLAVORS = ("krb5", "krb5i", "krb5p")
 # rpc.gssd makes its contexts at this port of the server, whatever the mount's options say.
@@ -26,6 +28,8 @@ PACKAGES = {"krb5kdc": "krb5-kdc", "kadmin.local": "krb5-admin-server"}
 START_LIMIT = 60.0
 # This machine, as its guests see it.
 OUTSIDE = "10.0.2.2"
+# As in guest/serving.py.
+SECOND_ADDRESS = "10.9.0.101"
 PATH = os.environ["PATH"] + ":/usr/sbin:/sbin"
 
 
@@ -104,7 +108,8 @@ class Realm:
 """, encoding="utf-8")
         (place / "acl").touch()
         self._call("kdb5_util", "-P", "master", "create", "-s", "-r", REALM)
-        for name, keytab in ((f"nfs/{SERVER}", "nfs"), (f"host/{CLIENT}", "host")):
+        for name, keytab in ((f"nfs/{SERVER}", "nfs"), (f"nfs/{SECOND}", "nfs"),
+                             (f"host/{CLIENT}", "host")):
             self._kadmin(f"addprinc -randkey {name}")
             self._kadmin(f"ktadd -k {place}/{keytab}.keytab {name}")
         for user, life in USERS.items():
@@ -161,10 +166,11 @@ class Realm:
         above = ABOVE if has_names else 0
         users = {name: pwd.getpwnam(name).pw_uid + above for name in USERS}
         groups = {name: grp.getgrnam(name).gr_gid + above for name in USERS}
-        return {"hosts": {SERVER: address, CLIENT: "10.0.2.15"}, "client": CLIENT, "users": users,
-                "groups": groups, "domain": DOMAIN.lower()}
+        return {"hosts": {SERVER: address, SECOND: SECOND_ADDRESS, CLIENT: "10.0.2.15"},
+                "client": CLIENT, "users": users, "groups": groups, "domain": DOMAIN.lower()}
 
     def server_told(self, security, address):
         """The servers' guest's parameters, with the numbers of this machine."""
         return self.told(False, address) | {"domain": DOMAIN, "security": security,
+                                            "address": address,
                                             "settings": self.settings("/payload/files")}

@@ -5,6 +5,7 @@ import os
 import traceback
 
 import kernel
+import realm
 from control import Control
 from harness import Failure, Mount, command, drop_caches
 
@@ -34,6 +35,8 @@ def main():
         parameters = json.load(file)
     mounts = {}
     try:
+        if "kerberos" in parameters:
+            realm.join_as_client(parameters["kerberos"])
         for name, server in parameters["servers"].items():
             mounts[name] = Mount(server, "/scratch", f"/mnt/{name}", extra=parameters["options"])
             mounts[name].mount()

@@ -31,10 +31,25 @@ def join_as_client(told):
     shutil.copy(f"{FILES}/host.keytab", "/etc/krb5.keytab")
     append("/etc/passwd", [f"{UNKNOWN}:x:7999:7999::/:/bin/sh"])
     append("/etc/group", [f"{UNKNOWN}:x:7999:"])
-    with open("/etc/idmapd.conf", "w", encoding="ascii") as idmap:
-        idmap.write(f"[General]\nDomain = {told['domain']}\n"
-                    "[Translation]\nMethod = nsswitch\n")
+    name_owners(told)
     start_daemon("rpc.gssd", "-p", "/run/rpc_pipefs")
+
+
+def serve_contexts(told):
+    """What Linux's own server needs: the daemons that accept contexts and know owners' names."""
+    name_owners(told)
+    shutil.copy(f"{FILES}/nfs.keytab", "/etc/krb5.keytab")
+    # -n: with any key of the keytab.
+    start_daemon("rpc.svcgssd", "-n")
+    subprocess.run(["rpc.idmapd", "-S", "-p", "/run/rpc_pipefs"], check=True)
+
+
+def name_owners(told):
+    """The domain of owners by name."""
+    with open("/etc/idmapd.conf", "w", encoding="ascii") as idmap:
+        idmap.write(f"[General]\nDomain = {told['domain'].lower()}\n"
+                    "[Mapping]\nNobody-User = nobody\nNobody-Group = nogroup\n"
+                    "[Translation]\nMethod = nsswitch\n")
 
 
 def start_daemon(*command):

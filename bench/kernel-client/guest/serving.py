@@ -55,12 +55,15 @@ class Knfsd:
 
     def __init__(self, parameters):
         self._disk = parameters.get("disk", False)
+        self._kerberos = parameters.get("kerberos")
 
     def start(self):
         is_new = not os.path.ismount("/proc/fs/nfsd")
         if is_new:
             self._prepare()
-        call("rpc.nfsd", f"--rdma={self.ports['rdma_port']}", str(THREADS))
+        # Port 2049 of another address is our service's, where both run.
+        only = ["-H", self._kerberos["address"]] if self._kerberos else []
+        call("rpc.nfsd", *only, f"--rdma={self.ports['rdma_port']}", str(THREADS))
         if is_new:
             # Nobody has anything to reclaim.
             with open("/proc/fs/nfsd/v4_end_grace", "w", encoding="ascii") as grace:
@@ -73,6 +76,10 @@ class Knfsd:
             with open(f"/proc/sys/fs/nfs/{name}", "w", encoding="ascii") as setting:
                 setting.write(str(seconds))
         os.makedirs(STORE, exist_ok=True)
+        security = ""
+        if self._kerberos:
+            security = f",sec={self._kerberos['security']}"
+            realm.serve_contexts(self._kerberos)
         if self._disk:
             call("mount", "-t", "ext4", "-o", "noatime", DISK, STORE)
         else:
@@ -87,7 +94,7 @@ class Knfsd:
                 call("mount", "--bind", folder, path)
                 access = "ro" if path == "/readonly" else "rw"
                 table.write(f"{path} *({access},{squash},insecure,no_subtree_check,"
-                            f"fsid={number})\n")
+                            f"fsid={number}{security})\n")
         os.makedirs("/run/rpcbind", exist_ok=True)
         call("rpcbind", "-w")
         call("exportfs", "-ra")
@@ -119,8 +126,11 @@ class Millraced:
         self._disk = parameters.get("disk")
         self._keys = parameters.get("store_keys", [])
         self._kerberos = parameters.get("kerberos")
+        self._rpc_address = "0.0.0.0"
+        if self._kerberos and "knfsd" in parameters["servers"]:
+            self._rpc_address = SECOND_ADDRESS
         if self._kerberos:
-            # rpc.gssd makes contexts at no other port.
+            # rpc.gssd makes contexts at no other port, and Linux's server has it at the first address.
             self.ports = self.ports | {"nfs_port": NFS_PORT, "mount_port": NFS_PORT}
         self._process = None
         self._log = "/run/millraced.log"
@@ -134,7 +144,7 @@ class Millraced:
             "mempool: { hugepages: off, size: 256MiB }",
             f"fabric: [{{ provider: {self._provider}, "
             f"listen: '{self._address}:{self._rdma_port}' }}]",
-            f"rpc: {{ listen: '0.0.0.0:{ports['mount_port']}', rpcbind: off }}",
+            f"rpc: {{ listen: '{self._rpc_address}:{ports['mount_port']}', rpcbind: off }}",
             f"admin: {{ listen: '127.0.0.1:{ADMIN_PORT}', token_file: {TOKEN_FILE} }}",
             # Short, as a case waits for the end of one.
             "nfs4: { lease: 20s" + (f", domain: '{kerberos['domain']}'" if kerberos else "") + " }",
@@ -238,6 +248,8 @@ class Servers:
         self._devices = parameters.get("devices", [])
         if "kerberos" in parameters:
             realm.join(parameters["kerberos"])
+            if len(parameters["servers"]) > 1:
+                self._second_address()
         self._servers = {name: KINDS[name](parameters) for name in parameters["servers"]}
 
     def obey(self, order):
