@@ -160,7 +160,7 @@ impl Engine {
         let mut files = Vec::with_capacity(lanes.all());
         for number in 0..lanes.all() {
             if let Err(error) = self.prepare_file(&mut session, lanes, number, &mut files) {
-                for file in files {
+                for mut file in files {
                     // The failure is what there is to tell.
                     let _ = file.remove(&mut session, self.root);
                 }
@@ -184,12 +184,9 @@ impl Engine {
             self.by_queue_pair[index] = number;
             self.lanes.push(LoadLane {
                 connection,
-                name: file.name,
-                file: file.handle,
-                pattern: file.pattern,
+                file,
                 places: Vec::new(),
                 templates: None,
-                session: file.session,
                 next: 0,
                 random: 0x2545_f491_4f6c_dd1d ^ (number as u64 + 1),
                 is_due: false,
@@ -284,7 +281,7 @@ impl Engine {
     /// The file of the first connection.
     #[must_use]
     pub fn file(&self) -> Option<FileHandle> {
-        self.lanes.first().map(|lane| lane.file)
+        self.lanes.first().map(|lane| lane.file.handle)
     }
 
     /// Removes the files and closes.
@@ -294,14 +291,7 @@ impl Engine {
     pub fn finish(mut self) -> Result<()> {
         let mut session = self.session()?;
         for lane in &mut self.lanes {
-            let file = LaneFile {
-                name: std::mem::take(&mut lane.name),
-                handle: lane.file,
-                pattern: lane.pattern,
-                session: lane.session.take(),
-                context: lane.connection.context().cloned(),
-            };
-            file.remove(&mut session, self.root)?;
+            lane.file.remove(&mut session, self.root)?;
         }
         session.close();
         for lane in &mut self.lanes {
@@ -522,12 +512,12 @@ impl Engine {
             lane.places.clear();
             let name = NameInDirectory {
                 directory: self.root,
-                name: lane.name.as_bytes(),
+                name: lane.file.name.as_bytes(),
             };
-            lane.templates = Some(match &lane.session {
-                None => Templates::new(&lane.connection, lane.file, name, workload)?,
+            lane.templates = Some(match &lane.file.session {
+                None => Templates::new(&lane.connection, lane.file.handle, name, workload)?,
                 Some(session) => {
-                    compounds::templates(&lane.connection, session, &lane.name, workload)?
+                    compounds::templates(&lane.connection, session, &lane.file.name, workload)?
                 }
             });
             lane.next = 0;
@@ -536,14 +526,14 @@ impl Engine {
                 let buffer = self.pool.try_acquire(class);
                 let buffer = buffer.context("no memory for so many calls of that size")?;
                 let memory = buffer.into_slice(0..workload.size);
-                lane.pattern.fill_slice(0, &memory, &mut self.scratch);
+                lane.file.pattern.fill_slice(0, &memory, &mut self.scratch);
                 lane.places.push(LoadSlot {
                     memory,
                     begun: now,
                     offset: 0,
                     call: LoadCall::Getattr,
                     verify: workload.verify,
-                    compounds: lane.session.is_some(),
+                    compounds: lane.file.session.is_some(),
                 });
             }
         }
@@ -561,7 +551,7 @@ impl Engine {
         let templates = lane.templates.as_ref().context("no load is prepared")?;
         let place = &mut lane.places[at];
         place.begun = now;
-        let sequence = lane.session.as_mut().map(|session| session.next(at));
+        let sequence = lane.file.session.as_mut().map(|session| session.next(at));
         let mut repetition = Repetition {
             token,
             arguments: [sequence.unwrap_or(0), 0],
@@ -602,7 +592,8 @@ impl Engine {
             place.call = LoadCall::Write;
             if workload.verify || workload.operation == Operation::Mixed {
                 let scratch = &mut self.scratch;
-                lane.pattern
+                lane.file
+                    .pattern
                     .fill_slice(place.offset, &place.memory, scratch);
             }
             repetition.data = Data::One(memory);
@@ -622,7 +613,8 @@ impl Engine {
         if !workload.verify || place.call != LoadCall::Read {
             return true;
         }
-        lane.pattern
+        lane.file
+            .pattern
             .holds(place.offset, &place.memory, &mut self.scratch)
     }
 
@@ -632,12 +624,12 @@ impl Engine {
         let mut wrong = 0;
         for lane in &self.lanes {
             let mut check = PatternChecker {
-                pattern: lane.pattern,
+                pattern: lane.file.pattern,
                 at: 0,
                 same: true,
                 scratch: Vec::new(),
             };
-            let read = session.copy_out(lane.file, &mut check, CopyOptions::default())?;
+            let read = session.copy_out(lane.file.handle, &mut check, CopyOptions::default())?;
             wrong += u64::from(!check.same || read != self.file_size as u64);
         }
         session.close();

@@ -45,7 +45,7 @@ impl Lanes {
     }
 }
 
-/// The file of a connection that is to be made.
+/// The file of a connection, and what the server keeps for it.
 pub(super) struct LaneFile {
     pub(super) name: String,
     pub(super) handle: FileHandle,
@@ -58,11 +58,11 @@ pub(super) struct LaneFile {
 
 impl LaneFile {
     /// Ends what the server keeps for the connection, and removes the file.
-    pub(super) fn remove(self, session: &mut Session, root: FileHandle) -> Result<()> {
-        if let Some(opened) = self.session {
+    pub(super) fn remove(&mut self, session: &mut Session, root: FileHandle) -> Result<()> {
+        if let Some(opened) = self.session.take() {
             opened.end(session)?;
         }
-        if let Some(context) = self.context {
+        if let Some(context) = self.context.take() {
             session.end_context(&context)?;
         }
         session.remove(root, self.name.as_bytes())?;
@@ -73,13 +73,9 @@ impl LaneFile {
 /// A connection with a file of its own.
 pub(super) struct LoadLane {
     pub(super) connection: Connection,
-    pub(super) name: String,
-    pub(super) file: FileHandle,
-    pub(super) pattern: Pattern,
+    pub(super) file: LaneFile,
     pub(super) places: Vec<LoadSlot>,
     pub(super) templates: Option<Templates>,
-    /// The session and the open file in it, with NFS version 4.
-    pub(super) session: Option<LaneSession>,
     pub(super) next: u64,
     pub(super) random: u64,
     /// Whether it is among the engine's due ones.
