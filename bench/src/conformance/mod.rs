@@ -1,9 +1,9 @@
 //! Requirements that a peer can observe, tested against any NFS/RDMA server on iWARP.
 //!
-//! Each case is named by its row in the conformance matrix (`target/wire/CONFORMANCE.md`), has a
-//! connection of its own, and composes its own bytes: a server that hangs or closes ends that case
-//! only. Where a rule requires silence, the case sends an ordinary call next, whose reply must be
-//! the first message to arrive.
+//! Each case is named by its row in the conformance matrix (`target/wire/CONFORMANCE.md`, and
+//! `target/wire/GSS.md` for RPCSEC_GSS), has a connection of its own, and composes its own bytes: a
+//! server that hangs or closes ends that case only. Where a rule requires silence, the case sends an
+//! ordinary call next, whose reply must be the first message to arrive.
 //!
 //! Cases change nothing but a directory of their own, which they make in the export and remove.
 
@@ -61,6 +61,8 @@ Examples:
     millrace-bench conformance filer.example --export /scratch
   Linux's knfsd on siw, with mountd on another port (see rpcinfo -p):
     millrace-bench conformance 10.0.0.1 --export /srv --mount-port 20048
+  With a ticket, rows about Kerberos too:
+    millrace-bench conformance filer.example --export /secure --principal nfs@filer.example
   Only chunks; the list of rows; a table for a document:
     millrace-bench conformance filer.example --only RR1-CHUNK
     millrace-bench conformance --list
@@ -96,6 +98,11 @@ pub struct Conformance {
     /// Group number of the calls.
     #[arg(long, value_name = "GID", default_value_t = 0)]
     gid: u32,
+
+    /// The server's service, as SERVICE@HOST or a principal's name: rows about signed calls need a
+    /// Kerberos ticket for it, from the cache that KRB5CCNAME names or the default one (`kinit`).
+    #[arg(long, value_name = "NAME")]
+    principal: Option<String>,
 
     /// Run only rows whose name begins with this.
     #[arg(long, value_name = "ROW")]
@@ -169,6 +176,7 @@ impl Conformance {
         };
         let place = self.place(spawned.as_ref())?;
         let mut probe = Probe::new(place, options, caller, pool(64 << 20)?);
+        probe.principal.clone_from(&self.principal);
         probe
             .peer()
             .map_err(|stop| match stop {
@@ -259,7 +267,11 @@ mod tests {
 
     #[test]
     fn every_case_has_a_row_of_the_matrix_and_a_title_of_its_own() {
-        let matrix = include_str!("../../../target/wire/CONFORMANCE.md");
+        let matrix = [
+            include_str!("../../../target/wire/CONFORMANCE.md"),
+            include_str!("../../../target/wire/GSS.md"),
+        ]
+        .concat();
         let cases = cases::all();
         assert!(cases.len() >= 60);
         let mut titles = std::collections::HashSet::new();

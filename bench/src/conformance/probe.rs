@@ -1,8 +1,10 @@
 //! What cases work with: the server, and a directory of the probe's own on it.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use millrace_gss::Protection;
 use millrace_mempool::Pool;
 use millrace_wire::nfs3::{
     CreateArguments, CreateHow, CreateResults, FileHandle, MkdirArguments, NameInDirectory,
@@ -63,6 +65,22 @@ pub(crate) struct Probe {
     fixture: Option<Result<Fixture, String>>,
     versions: Option<(u32, u32)>,
     ccp: Option<bool>,
+    /// The service that a ticket is for.
+    pub principal: Option<String>,
+    /// The context of signed calls.
+    pub gss: Option<GssProbe>,
+}
+
+/// A context of RPCSEC_GSS with the server.
+#[derive(Clone)]
+pub(crate) struct GssProbe {
+    pub handle: Vec<u8>,
+    pub window: u32,
+    /// Whether the server has signed the window.
+    pub proved: bool,
+    pub protection: Arc<Protection>,
+    /// The highest number that a call had.
+    pub sequence: u32,
 }
 
 impl Probe {
@@ -76,6 +94,8 @@ impl Probe {
             fixture: None,
             versions: None,
             ccp: None,
+            principal: None,
+            gss: None,
         }
     }
 

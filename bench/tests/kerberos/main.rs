@@ -6,6 +6,7 @@ mod realm;
 
 mod failures;
 mod loads;
+mod probe;
 mod sessions;
 
 use std::sync::Arc;

@@ -7,6 +7,8 @@ mod credit;
 mod done;
 mod error_two;
 mod exchange;
+mod gss;
+mod gss_context;
 mod header;
 mod long;
 mod malformed;
@@ -73,6 +75,8 @@ pub(crate) fn all() -> Vec<Question> {
         credit::CASES,
         configuration::CASES,
         service::CASES,
+        gss::CASES,
+        gss_context::CASES,
         second::CASES,
         error_two::CASES,
         mpa::CASES,
