@@ -139,6 +139,11 @@ pub(super) fn call(
 
 pub(super) const NO_VERIFIER: (u32, &[u8]) = (0, &[]);
 
+/// The reply to a call on a connection of its own.
+fn reply(probe: &mut Probe, call: &[u8]) -> Result<Vec<u8>, Stop> {
+    Ok(parse(&probe.peer()?.exchange(&plain(call))?)?.message)
+}
+
 /// What is answered to such a call of NULL.
 pub(super) fn answer(probe: &mut Probe, body: &GssBody, arguments: &[u8]) -> Result<Vec<u8>, Stop> {
     let call = call(
@@ -147,7 +152,7 @@ pub(super) fn answer(probe: &mut Probe, body: &GssBody, arguments: &[u8]) -> Res
         (&body.bytes(), NO_VERIFIER),
         arguments,
     );
-    Ok(parse(&probe.peer()?.exchange(&plain(&call))?)?.message)
+    reply(probe, &call)
 }
 
 /// Passes if a message denies its call with this `auth_stat`.
@@ -237,8 +242,7 @@ fn procedures(probe: &mut Probe) -> Done {
             (&body, NO_VERIFIER),
             &opaque(&[]),
         );
-        let reply = parse(&probe.peer()?.exchange(&plain(&call))?)?;
-        denied(&reply.message, BAD_CREDENTIAL)?;
+        denied(&reply(probe, &call)?, BAD_CREDENTIAL)?;
     }
     Ok(())
 }
@@ -253,8 +257,7 @@ fn creations(probe: &mut Probe) -> Done {
             (&body, verifier),
             &opaque(&[]),
         );
-        let reply = parse(&probe.peer()?.exchange(&plain(&call))?)?;
-        denied(&reply.message, BAD_VERIFIER)?;
+        denied(&reply(probe, &call)?, BAD_VERIFIER)?;
     }
     Ok(())
 }
