@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 
 use millrace_admin::config::{Delegations, Nfs4};
 use millrace_reactor::{Alarm, Clock, ReactorHandle, SendError};
-use millrace_store::posix::volume::Volume;
+use millrace_store::any::AnyVolume;
 
 use super::client_records::{RecordBatches, RecordFolder, RecordWriter};
-use super::host_locks::HostLockThread;
+use super::host_locks::{HostLockThreads, LockReport};
 use super::lock::StateLock;
 use super::metrics::client_state::StateGauges;
 use super::worker::ReactorMessage;
@@ -23,8 +23,8 @@ use crate::flow::policy::Pressure;
 use crate::handle::HandleKey;
 use crate::nfs4::{CallbackSender, ClientState, ForReactor, ServerIdentity};
 use crate::state::{
-    CallbackOrder, HomeAnswer, HomeLink, HomeOutbox, HomeRequest, HostLockAnswer, RecordProgress,
-    RecoveredClients, StateConfig, StateHome, StateTerms, StateViews,
+    CallbackOrder, HomeAnswer, HomeLink, HomeOutbox, HomeRequest, RecordProgress, RecoveredClients,
+    StateConfig, StateHome, StateTerms, StateViews,
 };
 
 /// The reactor that keeps the state.
@@ -164,8 +164,7 @@ impl SharedClientState {
             callbacks: VecDeque::new(),
             scanned: self.epoch,
             gauges: self.gauges.clone(),
-            host_locks: None,
-            alarm: alarm.clone(),
+            host_locks: HostLockThreads::new(alarm.clone()),
             batches: self.records.as_ref().map(|(_, batches)| batches.clone()),
             epoch: self.epoch,
             slots_most: self.config.fore_most.requests,
@@ -194,9 +193,7 @@ pub struct HomePost {
     scanned: Instant,
     gauges: Arc<StateGauges>,
     /// Takes locks on the host, once there are any.
-    host_locks: Option<HostLockThread>,
-    /// Of this reactor.
-    alarm: Alarm,
+    host_locks: HostLockThreads,
     /// Where changes of records go.
     batches: Option<RecordBatches>,
     epoch: Instant,
@@ -264,34 +261,29 @@ impl HomePost {
     pub fn lock_on_host(
         &mut self,
         state: &ClientState,
-        volume: impl Fn(ExportId) -> Option<Volume>,
+        volume: impl Fn(ExportId) -> Option<AnyVolume>,
     ) -> usize {
-        let (thread, link) = (&mut self.host_locks, state.link());
+        let link = state.link();
         let mut work = 0;
-        while let Some((ticket, answer)) = thread.as_ref().and_then(HostLockThread::answer) {
-            let _ = link.ask_here(|home, now| home.host_answered(ticket, answer, now));
+        while let Some(report) = self.host_locks.report() {
+            let _ = link.ask_here(|home, now| match report {
+                LockReport::Answer(ticket, answer) => home.host_answered(ticket, answer, now),
+                LockReport::Lost(export) => {
+                    tracing::warn!(
+                        export = format!("{export:016x}"),
+                        "the cluster has ended the session that locks of clients were taken in; \
+                         they are revoked"
+                    );
+                    home.lose_host_locks(export);
+                }
+            });
             work += 1;
         }
         let _ = link.ask_here(StateHome::ask_host_again);
-        while thread.as_ref().is_none_or(HostLockThread::has_room) {
-            let order = link.ask_here(|home, _| home.take_host_order());
-            let Some(order) = order.flatten() else {
-                break;
-            };
+        while let Some(order) = link.ask_here(|home, _| home.take_host_order()).flatten() {
+            let volume = volume(ExportId(order.file.export));
+            self.host_locks.send(volume, order);
             work += 1;
-            if thread.is_none() {
-                *thread = HostLockThread::start(self.alarm.clone())
-                    .inspect_err(|error| tracing::warn!(%error, "no thread for locks of the host"))
-                    .ok();
-            }
-            match (thread.as_ref(), order.ticket()) {
-                (Some(thread), _) => thread.send(volume(ExportId(order.file.export)), order),
-                (None, Some(ticket)) => {
-                    let free = HostLockAnswer::Free;
-                    let _ = link.ask_here(|home, now| home.host_answered(ticket, free, now));
-                }
-                (None, None) => {}
-            }
         }
         work
     }

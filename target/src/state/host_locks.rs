@@ -6,7 +6,7 @@
 //! asked of the host before it is granted, and what the union loses is given back afterwards. Bytes
 //! that the host is being asked about are left alone until it has answered.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use super::home::{StateEvent, StateHome};
 use super::link::{AnswerTicket, HomeAnswer};
 use super::locks::{HostStep, LockHolder, LockRequest};
 use super::ranges::{ByteRange, LockConflict, LockMode, UnionPart};
-use super::stateid::Stateid;
+use super::stateid::{Revocation, Stateid};
 
 /// How often a range is asked for again that the host has for others.
 const PAUSE_LEAST: Duration = Duration::from_millis(50);
@@ -73,6 +73,8 @@ pub enum HostLockAnswer {
     Free,
     /// Somebody else has these bytes.
     Taken(ByteRange, LockMode),
+    /// It cannot say, now.
+    Unavailable,
 }
 
 /// A LOCK that waits for the host.
@@ -333,6 +335,7 @@ impl StateHome {
                 let answer = match answer {
                     HostLockAnswer::Free => Ok(()),
                     HostLockAnswer::Taken(range, mode) => Err(denied(range, mode)),
+                    HostLockAnswer::Unavailable => Err(StateError::Delay),
                 };
                 self.host_locks.answer(asker, answer);
                 self.host_locks.release(&key);
@@ -349,7 +352,7 @@ impl StateHome {
                             owner: wait.owner,
                         });
                     }
-                    HostLockAnswer::Taken(..) => {
+                    HostLockAnswer::Taken(..) | HostLockAnswer::Unavailable => {
                         wait.pause = (wait.pause * 2).min(PAUSE_MOST);
                         wait.next = now + wait.pause;
                         self.host_locks.waits.push(wait);
@@ -376,6 +379,7 @@ impl StateHome {
                 Ok(state) => state.ok_or(StateError::Delay),
                 Err(error) => Err(error),
             },
+            HostLockAnswer::Unavailable => Err(StateError::Delay),
             HostLockAnswer::Taken(..) if asked.reclaims => Err(StateError::ReclaimConflict),
             HostLockAnswer::Taken(range, mode) => {
                 if asked.waits {
@@ -457,6 +461,27 @@ impl StateHome {
         let over = self.host_locks.waits.extract_if(.., is_over).count();
         for _ in 0..over {
             self.host_locks.release(file);
+        }
+    }
+
+    /// The host has lost all locks of an export, also those that clients have: their state is
+    /// revoked, since others may have had these bytes by now.
+    pub fn lose_host_locks(&mut self, export: u64) {
+        let hosted = self.host_locks.files.keys();
+        let hosted = hosted.filter(|key| key.export == export);
+        let files = hosted.filter_map(|key| self.files.find(key).and_then(|at| self.files.get(at)));
+        let locks = files.flat_map(|file| file.ranges.iter());
+        // In order, so that the same happens in each run of a simulation.
+        let states: BTreeSet<u32> = locks.map(|lock| self.basis_of(lock.state)).collect();
+        for state in states {
+            self.withdraw_at_once(state);
+            self.revoke_state(state, Revocation::Administrative);
+        }
+        // Those that are asked or tested are opened anew.
+        let keys = self.host_locks.files.keys().copied();
+        let keys: Vec<FileKey> = keys.filter(|key| key.export == export).collect();
+        for key in keys {
+            self.host_locks.order(key, HostLockAction::Close);
         }
     }
 

@@ -25,6 +25,7 @@ mod caller_groups;
 pub mod ceph;
 mod exclusive;
 mod file_hold;
+pub mod lock_file;
 mod lru;
 pub mod memory;
 mod name_check;

@@ -18,7 +18,6 @@ use crate::service::folders::ReactorStores;
 use crate::service::{ReactorPrograms, devices, plan};
 use crate::tcp::{PreparedListener, TcpServer};
 use millrace_store::any::{AnyStore, AnyVolume};
-use millrace_store::posix::volume::Volume;
 
 /// Programs that can be changed while they serve.
 pub trait ChangeablePrograms: Serve {
@@ -41,8 +40,8 @@ pub trait ChangeablePrograms: Serve {
     /// The state of clients, where NFS version 4 is served.
     fn client_state(&self) -> Option<&ClientState>;
 
-    /// The folder of an export, if it has one.
-    fn volume(&self, export: ExportId) -> Option<Volume>;
+    /// What an export serves from, if others have its files, too.
+    fn volume(&self, export: ExportId) -> Option<AnyVolume>;
 }
 
 impl ChangeablePrograms for ReactorPrograms<AnyStore> {
@@ -74,12 +73,12 @@ impl ChangeablePrograms for ReactorPrograms<AnyStore> {
         Self::client_state(self)
     }
 
-    fn volume(&self, export: ExportId) -> Option<Volume> {
+    fn volume(&self, export: ExportId) -> Option<AnyVolume> {
         match &self.exports().by_id(export)?.store {
             AnyStore::Memory(_) => None,
-            AnyStore::Posix(store) => Some(store.volume().clone()),
+            AnyStore::Posix(store) => Some(AnyVolume::Posix(store.volume().clone())),
             #[cfg(feature = "ceph")]
-            AnyStore::Ceph(_) => None,
+            AnyStore::Ceph(store) => Some(AnyVolume::Ceph(store.volume().clone())),
         }
     }
 }

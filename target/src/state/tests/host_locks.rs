@@ -16,6 +16,8 @@ struct Host {
     ours: [Option<LockMode>; BYTES],
     others: [Option<LockMode>; BYTES],
     is_open: bool,
+    /// Whether it cannot say anything.
+    is_lost: bool,
     /// Orders that were not carried out yet.
     orders: VecDeque<HostLockOrder>,
     asked: usize,
@@ -33,6 +35,7 @@ impl Default for Host {
             ours: [None; BYTES],
             others: [None; BYTES],
             is_open: false,
+            is_lost: false,
             orders: VecDeque::new(),
             asked: 0,
         }
@@ -53,6 +56,9 @@ impl Host {
     /// Carries an order out.
     fn carry_out(&mut self, order: &HostLockOrder) -> Option<HostLockAnswer> {
         assert_eq!(order.file, file(1));
+        if self.is_lost && order.ticket().is_some() {
+            return Some(HostLockAnswer::Unavailable);
+        }
         match &order.action {
             HostLockAction::Acquire(_, ranges, mode) => {
                 self.asked += 1;
@@ -83,9 +89,10 @@ impl Host {
                 None
             }
             HostLockAction::Close => {
-                assert!(self.is_open);
+                assert!(self.is_open || self.is_lost);
                 *self = Self {
                     others: self.others,
+                    is_lost: self.is_lost,
                     asked: self.asked,
                     orders: std::mem::take(&mut self.orders),
                     ..Self::default()
@@ -361,6 +368,58 @@ fn v4_lock_21_who_does_not_ask_again_is_forgotten() {
     bed.host.others[5] = None;
     bed.lock(0, (4, 4), READ).unwrap();
     assert_eq!(bed.bed.home.next_host_question(), Duration::MAX);
+}
+
+#[test]
+fn locks_that_the_host_has_lost_are_revoked() {
+    let mut bed = HostBed::new();
+    bed.lock(0, (0, 4), WRITE).unwrap();
+    let lock = bed.lock(0, (6, 2), READ).unwrap();
+    let (client, open) = bed.clients[0].clone();
+    let (waiting, _) = bed.clients[1].clone();
+    // One that is asked for, and one that waits for what another one has.
+    bed.host.others[9] = Some(WRITE);
+    bed.ask(1, (9, 1), WRITE, true);
+    bed.settle();
+    bed.answers.clear();
+    assert_eq!(bed.ask(2, (4, 1), READ, false), None);
+    bed.bed.home.lose_host_locks(file(2).export + 1);
+    let test = |bed: &HostBed| bed.bed.home.test_stateids(client.id, &[lock, open]);
+    assert_eq!(test(&bed), [Ok(()), Ok(())], "another export");
+    bed.bed.home.lose_host_locks(file(1).export);
+    let revoked = Err(StateError::AdminRevoked);
+    assert_eq!(test(&bed), [revoked.clone(), revoked]);
+    bed.host.is_lost = true;
+    bed.settle();
+    assert_eq!(bed.answers, [Err(StateError::Delay)]);
+    assert!(!bed.host.is_open, "all that were open are closed");
+    // Then the file is opened anew.
+    bed.host.is_lost = false;
+    bed.lock(2, (0, 4), WRITE).unwrap();
+    assert_eq!(bed.ours(), "wwww......");
+    // The one that waits is not forgotten.
+    bed.host.others[9] = None;
+    bed.bed.now = bed.bed.home.next_host_question();
+    bed.bed.home.ask_host_again(bed.bed.now);
+    bed.settle();
+    let available = |event: &StateEvent| matches!(event, StateEvent::LockAvailable { client, .. } if *client == waiting.id);
+    assert!(bed.bed.events().iter().any(available));
+}
+
+#[test]
+fn while_the_host_cannot_say_requests_are_made_again() {
+    let mut bed = HostBed::new();
+    bed.host.others[5] = Some(WRITE);
+    bed.ask(0, (5, 1), WRITE, true);
+    bed.settle();
+    bed.answers.clear();
+    bed.host.is_lost = true;
+    assert_eq!(bed.lock(1, (0, 4), WRITE), Err(StateError::Delay));
+    bed.bed.now = bed.bed.home.next_host_question();
+    bed.bed.home.ask_host_again(bed.bed.now);
+    bed.settle();
+    assert_eq!(bed.bed.events(), []);
+    assert!(bed.bed.home.next_host_question() < Duration::MAX);
 }
 
 /// Client, first byte, length, and the mode, or none to unlock; how many orders are carried out

@@ -9,6 +9,7 @@
 //! | `view` | the context of operations: one reactor's part of a volume, for one client |
 //! | `names`, `create`, `exclusive`, `listing`, `setattr`, `xattrs`, `access_lists` | names and attributes |
 //! | `data`, `ranges` | contents of files |
+//! | `cluster_locks` | byte-range locks in the cluster |
 //! | `sys` | the library, with all `unsafe` |
 //!
 //! Every call of the library may block for any time, so each operation is one job on a helper
@@ -19,6 +20,7 @@
 mod access_lists;
 mod attributes;
 mod call;
+pub mod cluster_locks;
 pub mod config;
 mod create;
 mod data;

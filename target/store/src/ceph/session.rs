@@ -31,6 +31,16 @@ pub(super) struct Session {
     names: RwLock<()>,
     mount: Arc<Mount>,
     most: usize,
+    locks: Mutex<SessionLocks>,
+}
+
+/// The locks that depend on a session.
+#[derive(Default)]
+struct SessionLocks {
+    /// Files open for them.
+    files: usize,
+    /// Tells that they are gone.
+    lost: Option<Box<dyn Fn() + Send>>,
 }
 
 struct IdleEntry<T> {
@@ -60,6 +70,7 @@ impl Session {
             names: RwLock::new(()),
             mount,
             most: most.max(1),
+            locks: Mutex::default(),
         })
     }
 
@@ -71,6 +82,31 @@ impl Session {
     /// The mount.
     pub fn mount(&self) -> &Arc<Mount> {
         &self.mount
+    }
+
+    /// Counts another file that is open for locks. The last one to say how to tell that they are
+    /// lost counts.
+    pub fn begin_lock_file(&self, lost: Box<dyn Fn() + Send>) {
+        let mut locks = lock(&self.locks);
+        locks.files += 1;
+        locks.lost = Some(lost);
+    }
+
+    /// Does not count it any more.
+    pub fn end_lock_file(&self) {
+        lock(&self.locks).files -= 1;
+    }
+
+    /// Tells that the locks are gone.
+    pub fn lose_locks(&self) {
+        if let Some(lost) = &lock(&self.locks).lost {
+            lost();
+        }
+    }
+
+    /// Whether files are open for locks.
+    pub fn has_lock_files(&self) -> bool {
+        lock(&self.locks).files > 0
     }
 
     /// Lets a request use names.

@@ -23,6 +23,12 @@ const SWEEPER: HelperLimits = HelperLimits {
 /// How long to wait before the next attempt to mount.
 const REMOUNT_PAUSE: Duration = Duration::from_secs(2);
 
+/// How often to look whether the locks of a lost session were given up.
+const LOCKS_PAUSE: Duration = Duration::from_millis(10);
+
+/// How long closing a volume waits for them.
+const LOCKS_WAIT: Duration = Duration::from_secs(5);
+
 /// An export of a CephFS file system. Clones share it.
 #[derive(Clone)]
 pub struct CephVolume(Arc<VolumeState>);
@@ -209,6 +215,26 @@ impl CephVolume {
         }
     }
 
+    /// Whether a session is not lost.
+    pub(super) fn is_current(&self, session: &Arc<Session>) -> bool {
+        let current = self.0.lock();
+        current
+            .as_ref()
+            .is_some_and(|one| Arc::ptr_eq(one, session))
+    }
+
+    /// Counts a file that is open for locks in a session.
+    ///
+    /// # Errors
+    /// [`StoreError::Delay`]: the session is lost.
+    pub(super) fn lock_in(&self, session: &Arc<Session>, lost: Box<dyn Fn() + Send>) -> Result<()> {
+        let current = self.0.lock();
+        let current = current.as_ref().filter(|one| Arc::ptr_eq(one, session));
+        let session = current.ok_or(StoreError::Delay)?;
+        session.begin_lock_file(lost);
+        Ok(())
+    }
+
     /// The cluster has ended a session: another one is begun, and data that was not durable counts
     /// as lost.
     fn lose(&self, session: &Arc<Session>) {
@@ -228,11 +254,15 @@ impl CephVolume {
             path = self.0.config.name,
             "the cluster has ended this server's session; clients write uncommitted data again"
         );
+        if let Some(lost) = &lost {
+            lost.lose_locks();
+        }
         let volume = Arc::downgrade(&self.0);
         let thread = std::thread::Builder::new().name("ceph-mount".to_owned());
         let begun = thread.spawn(move || {
             if let Some(lost) = &lost {
                 lost.mount().abort();
+                await_locks(&volume, lost);
             }
             drop(lost);
             remount(&volume);
@@ -256,6 +286,11 @@ impl CephVolume {
         let Some(session) = self.0.lock().take() else {
             return;
         };
+        // Whoever has files open for locks is about to drop them.
+        let begun = Instant::now();
+        while session.has_lock_files() && begun.elapsed() < LOCKS_WAIT {
+            std::thread::sleep(LOCKS_PAUSE);
+        }
         for file in session.written_files() {
             if let Err(error) = file.sync(false) {
                 self.0.counters.sync_errors.fetch_add(1, SeqCst);
@@ -353,6 +388,18 @@ fn end(session: Option<Arc<Session>>) {
     let thread = std::thread::Builder::new().name("ceph-unmount".to_owned());
     // Without a thread, it is unmounted here.
     drop(thread.spawn(move || drop(session)));
+}
+
+/// Waits until nobody relies on locks of a lost session any more: their clients must not read and
+/// write in the next one as if they had them.
+fn await_locks(volume: &Weak<VolumeState>, lost: &Session) {
+    let is_open = || {
+        let volume = volume.upgrade();
+        volume.is_some_and(|volume| !volume.closed.load(SeqCst))
+    };
+    while lost.has_lock_files() && is_open() {
+        std::thread::sleep(LOCKS_PAUSE);
+    }
 }
 
 /// Mounts a volume again, until that succeeds or the volume is gone.

@@ -9,20 +9,10 @@ use rustix::io::Errno;
 
 use super::descriptor::proc_path;
 use super::errors::store_error;
-use super::sys::file_locks::{self, FileLock};
+use super::sys::file_locks;
 use super::volume::Volume;
+use crate::lock_file::{FileLock, unlock_request};
 use crate::{Handle, Kind, Result, StoreError};
-
-/// A lock of bytes of a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct HostLock {
-    /// First byte.
-    pub offset: u64,
-    /// Bytes; all ones for the rest of the file.
-    pub length: u64,
-    /// Whether it excludes readers.
-    pub writes: bool,
-}
 
 /// A file whose locks are taken by one open file description: they end when this is dropped.
 #[derive(Debug)]
@@ -35,7 +25,7 @@ impl Volume {
     ///
     /// # Errors
     /// Those of opening a file by its handle.
-    pub fn open_for_locks(&self, object: Handle) -> Result<HostLockFile> {
+    pub(crate) fn open_for_locks(&self, object: Handle) -> Result<HostLockFile> {
         let opened = self.open_object(&object)?;
         if opened.attributes.kind != Kind::File {
             return Err(StoreError::Invalid);
@@ -55,68 +45,21 @@ impl Volume {
 }
 
 impl HostLockFile {
-    /// Locks bytes in place of what this description had there. `false` if somebody else has them.
-    /// May block on some file systems, but does not wait for the lock.
-    ///
-    /// # Errors
-    /// Those of the kernel.
-    pub fn lock(&self, lock: HostLock) -> io::Result<bool> {
-        match file_locks::set(&self.file, request(lock)) {
+    pub(crate) fn lock(&self, lock: FileLock) -> io::Result<bool> {
+        match file_locks::set(&self.file, lock.request()) {
             Ok(()) => Ok(true),
             Err(error) if is_conflict(&error) => Ok(false),
             Err(error) => Err(error),
         }
     }
 
-    /// Unlocks bytes.
-    ///
-    /// # Errors
-    /// Those of the kernel.
-    pub fn unlock(&self, offset: u64, length: u64) -> io::Result<()> {
-        let writes = false;
-        let lock = request(HostLock {
-            offset,
-            length,
-            writes,
-        });
-        let kind = libc::F_UNLCK;
-        file_locks::set(&self.file, FileLock { kind, ..lock })
+    pub(crate) fn unlock(&self, offset: u64, length: u64) -> io::Result<()> {
+        file_locks::set(&self.file, unlock_request(offset, length))
     }
 
-    /// What somebody else has that excludes a lock.
-    ///
-    /// # Errors
-    /// Those of the kernel.
-    pub fn conflict(&self, lock: HostLock) -> io::Result<Option<HostLock>> {
-        let found = file_locks::conflict(&self.file, request(lock))?;
-        Ok(found.map(|found| HostLock {
-            offset: found.start.unsigned_abs(),
-            length: match found.length {
-                0 => u64::MAX,
-                length => length.unsigned_abs(),
-            },
-            writes: found.kind == libc::F_WRLCK,
-        }))
-    }
-}
-
-fn request(lock: HostLock) -> FileLock {
-    let most = i64::MAX.unsigned_abs();
-    let start = lock.offset.min(most);
-    let has_end = lock.length <= most - start;
-    FileLock {
-        kind: if lock.writes {
-            libc::F_WRLCK
-        } else {
-            libc::F_RDLCK
-        },
-        start: start.cast_signed(),
-        // Bytes behind the last one that the host has locks for are those to the end.
-        length: if has_end {
-            lock.length.cast_signed()
-        } else {
-            0
-        },
+    pub(crate) fn conflict(&self, lock: FileLock) -> io::Result<Option<FileLock>> {
+        let found = file_locks::conflict(&self.file, lock.request())?;
+        Ok(FileLock::found(&found))
     }
 }
 

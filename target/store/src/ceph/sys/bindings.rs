@@ -3,7 +3,7 @@
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
-use libc::{dev_t, dirent, gid_t, mode_t, statvfs, timespec, uid_t};
+use libc::{dev_t, dirent, flock, gid_t, mode_t, statvfs, timespec, uid_t};
 
 /// Declares types that are used by their addresses only.
 macro_rules! opaque {
@@ -303,5 +303,18 @@ unsafe extern "C" {
         mode: c_int,
         offset: i64,
         length: i64,
+    ) -> c_int;
+    pub fn ceph_ll_getlk(
+        mount: *mut RawMount,
+        file: *mut RawFile,
+        lock: *mut flock,
+        owner: u64,
+    ) -> c_int;
+    pub fn ceph_ll_setlk(
+        mount: *mut RawMount,
+        file: *mut RawFile,
+        lock: *mut flock,
+        owner: u64,
+        waits: c_int,
     ) -> c_int;
 }

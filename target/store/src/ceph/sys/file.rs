@@ -6,8 +6,8 @@ use std::sync::Arc;
 use rustix::io::Errno;
 
 use super::bindings::{
-    RawFile, ceph_ll_close, ceph_ll_fallocate, ceph_ll_fsync, ceph_ll_open, ceph_ll_read,
-    ceph_ll_write,
+    RawFile, ceph_ll_close, ceph_ll_fallocate, ceph_ll_fsync, ceph_ll_getlk, ceph_ll_open,
+    ceph_ll_read, ceph_ll_setlk, ceph_ll_write,
 };
 use super::identity::Identity;
 use super::inode::Inode;
@@ -172,6 +172,33 @@ impl File {
         // SAFETY: pointers of live values.
         outcome(unsafe { ceph_ll_fallocate(mount, self.raw.as_ptr(), mode, offset, length) })
             .map(drop)
+    }
+}
+
+/// The owner of all locks that are taken by an open file, in its session.
+const LOCK_OWNER: u64 = 1;
+
+impl File {
+    /// Locks or unlocks bytes in the cluster, without waiting for another owner.
+    ///
+    /// # Errors
+    /// [`Errno::AGAIN`] if another owner has them. Errors of the cluster.
+    pub fn set_lock(&self, mut lock: libc::flock) -> Result<(), Errno> {
+        let mount = self.inode.mount().as_ptr();
+        // SAFETY: pointers of live values; the lock is used during the call only.
+        outcome(unsafe { ceph_ll_setlk(mount, self.raw.as_ptr(), &raw mut lock, LOCK_OWNER, 0) })
+            .map(drop)
+    }
+
+    /// A lock that prevents this one; of the kind `F_UNLCK` if there is none.
+    ///
+    /// # Errors
+    /// Errors of the cluster.
+    pub fn conflicting_lock(&self, mut lock: libc::flock) -> Result<libc::flock, Errno> {
+        let mount = self.inode.mount().as_ptr();
+        // SAFETY: pointers of live values; the lock is written to during the call only.
+        outcome(unsafe { ceph_ll_getlk(mount, self.raw.as_ptr(), &raw mut lock, LOCK_OWNER) })?;
+        Ok(lock)
     }
 }
 

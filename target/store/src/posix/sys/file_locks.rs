@@ -3,48 +3,21 @@
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
-/// What a description asks for, or what another one has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FileLock {
-    /// `F_RDLCK`, `F_WRLCK` or `F_UNLCK`.
-    pub kind: i32,
-    /// First byte.
-    pub start: i64,
-    /// Bytes; 0 for all to the end.
-    pub length: i64,
-}
-
 /// Locks or unlocks bytes, without waiting.
 ///
 /// # Errors
 /// `EAGAIN` or `EACCES` if another one has them; others of the kernel.
-pub fn set(file: &OwnedFd, lock: FileLock) -> io::Result<()> {
-    call(file, libc::F_OFD_SETLK, &mut raw(lock))
+pub fn set(file: &OwnedFd, mut lock: libc::flock) -> io::Result<()> {
+    call(file, libc::F_OFD_SETLK, &mut lock)
 }
 
-/// A lock that prevents this one, if there is one.
+/// A lock that prevents this one; of the kind `F_UNLCK` if there is none.
 ///
 /// # Errors
 /// Those of the kernel.
-pub fn conflict(file: &OwnedFd, lock: FileLock) -> io::Result<Option<FileLock>> {
-    let mut found = raw(lock);
-    call(file, libc::F_OFD_GETLK, &mut found)?;
-    let kind = i32::from(found.l_type);
-    Ok((kind != libc::F_UNLCK).then_some(FileLock {
-        kind,
-        start: found.l_start,
-        length: found.l_len,
-    }))
-}
-
-fn raw(lock: FileLock) -> libc::flock {
-    libc::flock {
-        l_type: lock.kind as libc::c_short,
-        l_whence: libc::SEEK_SET as libc::c_short,
-        l_start: lock.start,
-        l_len: lock.length,
-        l_pid: 0,
-    }
+pub fn conflict(file: &OwnedFd, mut lock: libc::flock) -> io::Result<libc::flock> {
+    call(file, libc::F_OFD_GETLK, &mut lock)?;
+    Ok(lock)
 }
 
 fn call(file: &OwnedFd, command: i32, lock: &mut libc::flock) -> io::Result<()> {
