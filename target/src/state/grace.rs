@@ -39,6 +39,8 @@ struct DueClient {
     record: DurableClient,
     /// The client as it is known by now.
     returned: Option<ClientId>,
+    /// Whether it is a client of this start as well, which has a record of its own.
+    is_known: bool,
 }
 
 /// The grace period.
@@ -49,12 +51,14 @@ pub(super) struct GracePeriod {
     is_prolonged: bool,
     last_reclaim: Option<Duration>,
     due: HashMap<Box<[u8]>, DueClient>,
+    /// Whether clients of another server of the same files may reclaim.
+    is_elsewhere: bool,
 }
 
 impl GracePeriod {
-    /// Whether it lasts.
+    /// Whether it lasts, here or elsewhere.
     pub fn is_active(&self) -> bool {
-        self.is_active
+        self.is_active || self.is_elsewhere
     }
 
     /// Does not wait for a client any longer.
@@ -103,8 +107,16 @@ impl StateHome {
         self.records.progress = progress;
         self.records.start = Some(recovered.start);
         let due = recovered.clients.into_iter().map(|record| {
-            let returned = None;
-            (record.owner.clone(), DueClient { record, returned })
+            let (returned, is_known) = (None, false);
+            let owner = record.owner.clone();
+            (
+                owner,
+                DueClient {
+                    record,
+                    returned,
+                    is_known,
+                },
+            )
         });
         self.grace = GracePeriod {
             is_active: true,
@@ -112,8 +124,68 @@ impl StateHome {
             is_prolonged: false,
             last_reclaim: None,
             due: due.collect(),
+            is_elsewhere: self.grace.is_elsewhere,
         };
         self.advance_grace(now);
+    }
+
+    /// Lets clients of another server, whose place this one takes, reclaim here what they had there.
+    /// A grace period begins, or goes on. Nothing may have been granted to others since they had it,
+    /// and they are recorded here before they reclaim.
+    pub fn adopt(&mut self, clients: Vec<DurableClient>, lease: Duration, now: Duration) {
+        let Some(start) = self.records.start else {
+            return;
+        };
+        if !self.grace.is_active {
+            // What an earlier period let them reclaim may have been granted to others.
+            for (_, client) in self.clients.iter_mut() {
+                client.completes = true;
+            }
+        }
+        for record in clients {
+            let record = DurableClient { start, ..record };
+            let owner = record.owner.clone();
+            let known = self.clients.confirmed(&owner);
+            let known = known.and_then(|index| self.clients.get_mut(index));
+            let is_same = known.as_ref().is_none_or(|client| {
+                (client.verifier, &client.principal) == (record.verifier, &record.principal)
+            });
+            if !is_same {
+                // It has been restarted itself, and come here.
+                continue;
+            }
+            let returned = known.map(|client| {
+                client.may_reclaim = true;
+                client.completes = false;
+                client.id
+            });
+            if returned.is_none() {
+                self.records
+                    .push_barrier(RecordChange::Keep(record.clone()));
+            }
+            let due = DueClient {
+                record,
+                returned,
+                is_known: returned.is_some(),
+            };
+            self.grace.due.insert(owner, due);
+        }
+        let ends = now + lease.max(self.config.lease);
+        self.grace.ends = match self.grace.is_active {
+            true => self.grace.ends.max(ends),
+            false => ends,
+        };
+        self.grace.is_active = true;
+        self.grace.is_prolonged = false;
+        self.publish_all_conditions();
+        self.advance_grace(now);
+    }
+
+    /// Grants nothing but by reclaims as long as clients of another server of the same files may
+    /// reclaim.
+    pub fn hold_grants(&mut self, holds: bool) {
+        self.grace.is_elsewhere = holds;
+        self.publish_all_conditions();
     }
 
     /// The grace period, while it lasts.
@@ -139,18 +211,22 @@ impl StateHome {
         if !self.grace.is_active {
             return;
         }
-        let due = std::mem::take(&mut self.grace).due;
+        self.grace.is_active = false;
+        let due = std::mem::take(&mut self.grace.due);
         self.delegation_guards.await_denials(false);
         self.records.push_barrier(RecordChange::EndGrace);
-        for (owner, due) in due {
+        for (owner, due) in due.into_iter().filter(|(_, due)| !due.is_known) {
             self.forget_record(&owner);
             let returned = due.returned.and_then(|id| self.clients.find(id));
             if let Some(client) = returned.and_then(|index| self.clients.get_mut(index)) {
                 client.record = None;
             }
         }
-        let clients: Vec<u32> = self.clients.iter().map(|(index, _)| index).collect();
-        for index in clients {
+        self.publish_all_conditions();
+    }
+
+    fn publish_all_conditions(&self) {
+        for (index, _) in self.clients.iter() {
             self.publish_conditions(index);
         }
     }
@@ -203,6 +279,13 @@ impl StateHome {
         let index = self.clients.find(client).ok_or(StateError::BadSession)?;
         let known = self.clients.get_mut(index).ok_or(StateError::BadSession)?;
         if known.reclaim_complete {
+            // It may have had state at another server, too.
+            known.completes = true;
+            let owner = known.owner.clone();
+            if self.grace.due.get(&owner).is_some_and(|due| due.is_known) {
+                self.grace.forget(&owner);
+                self.advance_grace(now);
+            }
             return Err(StateError::CompleteAlready);
         }
         // No more reclaims, whatever becomes of the record.

@@ -1,5 +1,6 @@
 //! Tests of protocol state, under a virtual clock.
 
+mod adoption;
 mod clients;
 mod expiry;
 mod fences;
