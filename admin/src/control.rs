@@ -9,9 +9,9 @@ use crate::config::{Config, ConfigProblem};
 use crate::figures::{ItemSamples, ServiceTotals};
 use crate::status::{
     Ban, CaptureBounds, ClientStatus, ConnectionStatus, DrainOrder, DrainStatus, ExportStatus,
-    GraceStatus, GssContexts, Health, ListPage, ListenerStatus, Nfs4Client, Nfs4Clients, Nfs4State,
-    Nfs4StateFilter, Nfs4States, OperationStatus, PoolStatus, ReactorOutcome, ReactorStatus,
-    Readiness,
+    GatewayList, GatewayTakeover, GraceStatus, GssContexts, Health, ListPage, ListenerStatus,
+    Nfs4Client, Nfs4Clients, Nfs4State, Nfs4StateFilter, Nfs4States, OperationStatus, PoolStatus,
+    ReactorOutcome, ReactorStatus, Readiness,
 };
 
 /// The service as the management plane sees it; the service implements it.
@@ -154,10 +154,37 @@ pub trait Control: Send + Sync + 'static {
     /// The state of NFS version 4's clients; `None` if that version is not served.
     fn nfs4(&self) -> Option<&dyn Nfs4Control>;
 
+    /// The gateways to the same files; `None` if this server is alone.
+    fn gateways(&self) -> Option<&dyn GatewayControl> {
+        None
+    }
+
     /// The contexts of Kerberos; `None` if that is not served.
     fn gss(&self) -> Option<&dyn GssControl> {
         None
     }
+}
+
+/// The gateways to the same files as the management plane sees them.
+pub trait GatewayControl {
+    /// All of them.
+    ///
+    /// # Errors
+    ///
+    /// The folder that they share cannot be used.
+    fn list(&self) -> Result<GatewayList, ControlError>;
+
+    /// Takes the place of another one. `is_fenced`: somebody has made sure that it is off. `None` if
+    /// there is no such gateway.
+    ///
+    /// # Errors
+    ///
+    /// [`ControlError::Conflict`] with the reason and what to do about it.
+    fn take_over(
+        &self,
+        name: &str,
+        is_fenced: bool,
+    ) -> Result<Option<GatewayTakeover>, ControlError>;
 }
 
 /// The contexts of Kerberos as the management plane sees them.

@@ -9,6 +9,7 @@ use utoipa::ToSchema;
 
 mod event;
 mod figures;
+mod gateways;
 mod gss;
 mod nfs4;
 mod problem;
@@ -16,6 +17,7 @@ mod requester;
 
 pub use event::{Occurrence, ServiceEvent};
 pub use figures::{Figures, FiguresPoint, ReactorShare};
+pub use gateways::{GatewayList, GatewayState, GatewayTakeover};
 pub use gss::{GssContext, GssContexts, GssFlushed};
 pub use nfs4::{
     AwaitedClient, GraceStatus, ListPage, LockRange, Nfs4Access, Nfs4Callbacks, Nfs4Client,

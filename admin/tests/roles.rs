@@ -78,7 +78,7 @@ impl RoleBench {
 }
 
 /// What `operate` may do beside reading.
-const OPERATIONS: [&str; 10] = [
+const OPERATIONS: [&str; 11] = [
     "ban_client",
     "cancel_drain",
     "end_nfs4_client",
@@ -89,6 +89,7 @@ const OPERATIONS: [&str; 10] = [
     "lift_ban",
     "revoke_nfs4_state",
     "start_drain",
+    "take_over_gateway",
 ];
 
 #[test]

@@ -177,6 +177,7 @@ pub fn frame() -> OpenApi {
             tag("clients", "Clients and their connections"),
             tag("nfs4", "The state of NFS version 4's clients"),
             tag("gss", "Contexts of Kerberos"),
+            tag("gateways", "Servers of the same files that act as one"),
             tag("configuration", "The configuration and its changes"),
             tag("control", "Operations"),
             tag("dashboard", "The dashboard"),

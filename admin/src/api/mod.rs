@@ -39,6 +39,7 @@ mod ending;
 mod events;
 mod figures;
 mod gate;
+mod gateways;
 mod gss;
 mod health;
 mod limits;

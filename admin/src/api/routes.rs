@@ -16,7 +16,7 @@ use super::query::{self, QueryKeys};
 use super::upload::received;
 use super::{
     bans, capture, client_limits, clients, config, connections, document, drain, events, figures,
-    gss, health, listeners, log, nfs4, status, whoami,
+    gateways, gss, health, listeners, log, nfs4, status, whoami,
 };
 use crate::config::ReadToken;
 use crate::dashboard;
@@ -60,6 +60,8 @@ pub fn table() -> OpenApiRouter<AdminState> {
         .routes(routes!(listeners::show, listeners::remove))
         .routes(routes!(log::show, log::put))
         .routes(routes!(gss::list_contexts, gss::flush))
+        .routes(routes!(gateways::list))
+        .routes(routes!(gateways::take_over))
         .routes(routes!(nfs4::list_clients))
         .routes(routes!(nfs4::show_client, nfs4::end_client))
         .routes(routes!(nfs4::list_states))

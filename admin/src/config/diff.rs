@@ -95,6 +95,7 @@ pub fn live_part(running: &Config, wanted: &Config) -> Config {
     live.hardening = running.hardening.clone();
     live.state_directory.clone_from(&running.state_directory);
     live.handle_secret.clone_from(&running.handle_secret);
+    live.gateways.clone_from(&running.gateways);
     // The devices' connection manager does not let two listeners share an address, and a listener
     // cannot be handed over.
     let mut same = HashMap::new();

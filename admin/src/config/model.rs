@@ -12,7 +12,8 @@ use utoipa::ToSchema;
 use super::schema::{DurationText, SocketText};
 use super::units::duration;
 use super::{
-    ByteSize, ClientLimits, Export, Gss, HardeningLevel, Nfs4, PlainHttp, ReadToken, Tls, scalar,
+    ByteSize, ClientLimits, Export, Gateways, Gss, HardeningLevel, Nfs4, PlainHttp, ReadToken, Tls,
+    scalar,
 };
 
 /// The configuration of `millraced`.
@@ -60,6 +61,9 @@ pub struct Config {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub handle_secret: Option<PathBuf>,
+    /// Other servers of the same files, with which this one acts as one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gateways: Option<Gateways>,
 }
 
 impl Default for Config {
@@ -81,6 +85,7 @@ impl Default for Config {
             log: "info".to_owned(),
             state_directory: None,
             handle_secret: None,
+            gateways: None,
         }
     }
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::{
     ByteSize, CcpFlavor, ClientAuth, Config, Fabric, Provider, ReadToken, SyncMode, ceph, clash,
-    gss, nfs4, posix,
+    gateways, gss, nfs4, posix,
 };
 
 /// The inline bytes that every peer of version 2 accepts.
@@ -84,6 +84,7 @@ impl Config {
                     .to_owned(),
             );
         }
+        notes.extend(gateways::notes(self));
         notes.extend(self.exposure());
         notes.extend(self.shared_ports());
         let fabrics = self.fabric.iter().map(|fabric| ("fabric", fabric.listen));

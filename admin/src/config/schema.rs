@@ -17,6 +17,9 @@ pub struct AddressText;
 /// Stands for client IDs of NFS version 4 in the API's description.
 pub struct ClientIdText;
 
+/// Stands for names of gateways in the API's description.
+pub struct GatewayNameText;
+
 /// Stands for stateids of NFS version 4 in the API's description.
 pub struct StateidText;
 
@@ -119,6 +122,15 @@ schema!(
         r"^[0-9a-f]{24}$",
         "A stateid of NFS version 4 without its sequence number, 24 hexadecimal digits.",
         "5f2a01000000000000000001"
+    )
+);
+schema!(
+    GatewayNameText,
+    "GatewayName",
+    text(
+        r"^[a-z0-9][a-z0-9-]{0,63}$",
+        "The name of a gateway.",
+        "gateway-a"
     )
 );
 schema!(

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::locate::Point as LocatePoint;
 use super::{
     Bandwidth, ByteSize, ClientLimits, Config, Cores, Export, Flow, KeyPath, Provider, Reactors,
-    Rpcrdma, Store, access, ceph, format_duration, gss, hardening, log, nfs4, posix, tls,
+    Rpcrdma, Store, access, ceph, format_duration, gateways, gss, hardening, log, nfs4, posix, tls,
 };
 
 /// Programs other than the configuration protocol: rpcbind, NFS and MOUNT.
@@ -105,6 +105,7 @@ pub fn validate(config: &Config) -> Vec<ConfigProblem> {
     if let Some(file) = &config.handle_secret {
         problems.absolute(&root.key("handle_secret"), file);
     }
+    gateways::check(&mut problems, &root, config);
     problems.list
 }
 
@@ -125,7 +126,7 @@ impl Problems {
     }
 
     /// Reports the position of the key instead of its value, which may begin lines below.
-    fn add_at_key(&mut self, path: &KeyPath, message: impl Into<String>) {
+    pub(super) fn add_at_key(&mut self, path: &KeyPath, message: impl Into<String>) {
         let point = LocatePoint::Key(1);
         self.list.push(ConfigProblem {
             path: path.clone(),

@@ -45,10 +45,24 @@ const RECORD_WAITS: usize = 4;
 /// How often a stateid is checked while other state is revoked at the same time.
 const IO_CHECKS: usize = 4;
 
-/// The identity of a server: the same on all listeners of a process and after its restart, and
-/// different for each server (RFC 8881 section 2.10.5).
+/// The identity of a server, the same on all listeners of a process and after its restart (RFC 8881
+/// section 2.10.5).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ServerIdentity(pub [u8; 16]);
+pub struct ServerIdentity {
+    /// Different for each server.
+    pub owner: [u8; 16],
+    /// The same for servers where clients can reclaim what they had at each other's.
+    pub scope: [u8; 16],
+}
+
+impl ServerIdentity {
+    /// The identity of a server that is alone.
+    #[must_use]
+    pub fn alone(owner: [u8; 16]) -> Self {
+        let scope = owner;
+        Self { owner, scope }
+    }
+}
 
 /// The state of clients as one reactor asks for it.
 #[derive(Debug)]
@@ -389,9 +403,9 @@ impl StateSeam for ClientState {
             },
             owner: ServerOwner {
                 minor: 0,
-                major: BoundedBytes(&self.identity.0),
+                major: BoundedBytes(&self.identity.owner),
             },
-            scope: BoundedBytes(&self.identity.0),
+            scope: BoundedBytes(&self.identity.scope),
             implementation: Some(ImplementationId {
                 domain: b"",
                 name: concat!("Millrace ", env!("CARGO_PKG_VERSION")).as_bytes(),

@@ -19,6 +19,7 @@ use super::client_state::{HomePost, SharedClientState};
 use super::control::{ReactorParts, ServiceControl};
 use super::devices::{self, OpenedDevices};
 use super::folders::ReactorStores;
+use super::gateways::{GatewayMember, JoiningGateway};
 use super::gss::{self, SharedGss, ShownContexts};
 use super::hardening::{ThreadKind, confine_thread};
 use super::inherited::InheritedListeners;
@@ -27,14 +28,17 @@ use super::plan::ProviderCounters;
 use super::programs::ReactorPrograms;
 use super::providers::Providers;
 use super::startup::StartProgress;
+use super::state_reports::StateAsker;
 use super::worker::{ReactorIndex, ReactorMessage, Worker};
 use super::{Addresses, Service, memory, plan as terms, secret};
 use crate::call::Serve;
 use crate::exports::{Exports, ExportsError, Rules};
 use crate::flow::{ClientTable as FlowClients, Flow};
 use crate::handle::HandleKey;
+use crate::log_limit::LogLimit;
 use crate::mount3::MountTable;
 use crate::nfs4::OwnerDomain;
+use crate::nfs4::ServerIdentity;
 use crate::rdma::{self, ExposureBudget, FabricId, FabricSlot, ResponderShared};
 use crate::replay::{self, ReplayCache, ReplayLimits};
 use crate::rpc::GssAuthenticator;
@@ -67,6 +71,9 @@ pub enum StartError {
     /// The state directory cannot be used.
     #[error("state_directory: {0}")]
     State(io::Error),
+    /// The folder that gateways share cannot be used.
+    #[error("gateways.directory: {0}")]
+    Gateways(io::Error),
     /// The shared secret of file handles cannot be used.
     #[error("handle_secret: {0}")]
     HandleSecret(io::Error),
@@ -100,6 +107,7 @@ impl StartError {
             Self::Exports(_) => root.key("exports"),
             Self::State(_) => root.key("state_directory"),
             Self::HandleSecret(_) => root.key("handle_secret"),
+            Self::Gateways(_) => root.key("gateways").key("directory"),
             Self::Core(_) | Self::NoCore => root.key("reactors").key("cores"),
             Self::Reactor(SpawnError::Build(error)) => {
                 return error.downcast_ref().and_then(BuildError::problem);
@@ -111,7 +119,9 @@ impl StartError {
         // The text without the key.
         let message = match self {
             Self::Exports(error) => error.to_string(),
-            Self::State(error) | Self::HandleSecret(error) => error.to_string(),
+            Self::State(error) | Self::HandleSecret(error) | Self::Gateways(error) => {
+                error.to_string()
+            }
             Self::Core(error) => error.to_string(),
             _ => NO_CORE.to_owned(),
         };
@@ -241,9 +251,17 @@ pub fn start(
         Some(file) => secret::shared(file).map_err(StartError::HandleSecret)?,
         None => secret::load(directory, secret::HANDLE_SECRET).map_err(StartError::State)?,
     };
-    let client_state = client_state(&config, cores.len(), &lock).map_err(StartError::State)?;
+    let gateway = join_gateways(&config, progress)?;
+    let client_state = client_state(&config, cores.len(), &lock, gateway.as_ref());
+    let mut client_state = client_state.map_err(StartError::State)?;
+    let exports = stores(&config, &registry, progress)?;
+    if let (Some(gateway), Some(state)) = (&gateway, &mut client_state) {
+        let volumes = exports.iter().map(|(_, volume)| volume);
+        let joined = state.join_gateways(|recovered| gateway.begin_recovery(volumes, recovered));
+        joined.map_err(StartError::Gateways)?;
+    }
     let plan = WorkerPlan {
-        exports: stores(&config, &registry, progress)?,
+        exports,
         made: Time::now(),
         key,
         replay: replay.cache,
@@ -332,6 +350,9 @@ pub fn start(
         next_listener: in_force.listeners.len() as u64,
         registration,
     };
+    let asker = StateAsker::new(&reactors);
+    let gateway = gateway.map(|joined| GatewayMember::follow(&joined, asker));
+    let gateway = gateway.transpose().map_err(StartError::Gateways)?;
     let control = ServiceControl::new(
         in_force,
         changing,
@@ -344,6 +365,7 @@ pub fn start(
         plan.devices,
         plan.gss.map(|gss| ShownContexts(gss.contexts)),
         watchdog,
+        gateway,
     );
     Ok(Service {
         reactors,
@@ -457,17 +479,53 @@ type BuiltShared = (
     Option<HomePost>,
 );
 
+/// Joins the other gateways, if there are any, and waits until none of them grants what clients of
+/// this one may reclaim.
+fn join_gateways(
+    config: &Config,
+    progress: &StartProgress,
+) -> Result<Option<JoiningGateway>, StartError> {
+    let Some(gateways) = &config.gateways else {
+        return Ok(None);
+    };
+    progress.enter("joining the other gateways")?;
+    let joined = JoiningGateway::join(gateways).map_err(StartError::Gateways)?;
+    let mut warnings = LogLimit::default();
+    joined.wait_for_others(|names| {
+        if warnings.is_due(Instant::now()) {
+            tracing::warn!(
+                gateways = names,
+                "waiting until these grant nothing, as clients of this one may reclaim; if one is \
+                 gone, let a gateway that serves take its place (millracectl gateways take-over), or \
+                 make sure that it is off and remove its folder in {}",
+                gateways.directory.display()
+            );
+        }
+        progress.enter(format!("waiting until {names} grants no opens and locks"))
+    })?;
+    Ok(Some(joined))
+}
+
 /// The state of clients, if NFS version 4 is served.
 fn client_state(
     config: &Config,
     reactors: usize,
     lock: &Option<Arc<StateLock>>,
+    gateway: Option<&JoiningGateway>,
 ) -> io::Result<Option<SharedClientState>> {
     if config.nfs4.minor_versions.is_empty() {
         return Ok(None);
     }
     let directory = config.state_directory.as_deref();
-    let identity = secret::load(directory, secret::SERVER_IDENTITY)?;
+    let owner = secret::load(directory, secret::SERVER_IDENTITY)?;
+    if let Some(gateway) = gateway {
+        let scope = gateway.identity();
+        let identity = ServerIdentity { owner, scope };
+        let state = SharedClientState::new(reactors, &config.nfs4, identity)?;
+        let state = state.with_records(&gateway.records(), Some(gateway.lock()));
+        return state.map(Some);
+    }
+    let identity = ServerIdentity::alone(owner);
     let state = SharedClientState::new(reactors, &config.nfs4, identity)?;
     match directory {
         Some(directory) => state.with_records(directory, lock.clone()).map(Some),

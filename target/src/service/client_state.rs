@@ -46,6 +46,8 @@ pub struct SharedClientState {
     /// directory.
     records: Option<(RecoveredClients, RecordBatches)>,
     progress: Arc<RecordProgress>,
+    /// Whether other gateways have to agree before anything is granted.
+    holds_grants: bool,
     gauges: Arc<StateGauges>,
     /// Of all reactors.
     alarms: Arc<Mutex<Vec<Alarm>>>,
@@ -66,7 +68,7 @@ impl SharedClientState {
     ///
     /// # Errors
     /// The system gives no random bytes.
-    pub fn new(reactors: usize, settings: &Nfs4, identity: [u8; 16]) -> io::Result<Self> {
+    pub fn new(reactors: usize, settings: &Nfs4, identity: ServerIdentity) -> io::Result<Self> {
         let terms = terms(settings);
         let mut start = [0; 16];
         std::fs::File::open("/dev/urandom")?.read_exact(&mut start)?;
@@ -82,7 +84,8 @@ impl SharedClientState {
                 sessions_per_client: 16,
                 ..StateConfig::default()
             },
-            identity: ServerIdentity(identity),
+            identity,
+            holds_grants: false,
             minor_versions: settings.minor_versions.clone(),
             epoch: Instant::now(),
             views: Arc::default(),
@@ -122,6 +125,20 @@ impl SharedClientState {
         Ok(self)
     }
 
+    /// One of several gateways: grants nothing until [`StateHome::hold_grants`] lets it. `check` may
+    /// remove clients that shall not reclaim, and add others.
+    ///
+    /// # Errors
+    /// Those of `check`.
+    pub fn join_gateways(
+        &mut self,
+        check: impl FnOnce(&mut RecoveredClients) -> io::Result<()>,
+    ) -> io::Result<()> {
+        self.holds_grants = true;
+        let recovered = self.records.as_mut().map(|(recovered, _)| recovered);
+        recovered.map_or(Ok(()), check)
+    }
+
     /// How much state there is.
     #[must_use]
     pub fn gauges(&self) -> Arc<StateGauges> {
@@ -149,6 +166,7 @@ impl SharedClientState {
                 home.recover(recovered.clone(), self.progress.clone(), now);
                 self.gauges.set(&home.figures(now));
             }
+            home.hold_grants(self.holds_grants);
             let _ = self.views.set(home.views());
             HomeLink::here(Rc::new(RefCell::new(home)), reactor, times)
         } else {

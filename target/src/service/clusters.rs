@@ -94,7 +94,7 @@ mod built {
 
     use super::*;
     use crate::exports::ExportId;
-    use crate::service::secret;
+    use crate::service::{gateways, secret};
 
     /// The most seconds to wait for the cluster at a start.
     const MOUNT_TIMEOUT: u32 = 30;
@@ -120,6 +120,7 @@ mod built {
                 keyring: ceph.keyring.clone(),
                 file_system: ceph.file_system.clone(),
                 root: ceph.root.clone(),
+                predecessor: uuid.clone(),
                 uuid,
                 timeout: MOUNT_TIMEOUT,
                 options: Vec::new(),
@@ -158,6 +159,9 @@ mod built {
     /// Names the session with the cluster, so that the next start ends the session that a crash
     /// left behind. Without a state directory that is left to the cluster's timeout.
     fn session_name(config: &Config, export: &config::Export) -> std::io::Result<Option<String>> {
+        if let Some(gateways) = &config.gateways {
+            return gateways::session_name(gateways, &export.path).map(Some);
+        }
         let Some(directory) = config.state_directory.as_deref() else {
             return Ok(None);
         };

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, Sender};
 use millrace_admin::config::{Config, ConfigProblem, KeyPath, live_part};
 use millrace_admin::control::{
-    Applied, ApplyError, CaptureStream, Control, ControlError, GssControl, Nfs4Control,
+    Applied, ApplyError, CaptureStream, Control, ControlError, GatewayControl, GssControl,
+    Nfs4Control,
 };
 use millrace_admin::figures::{ItemSamples, ServiceTotals};
 use millrace_admin::status::{
@@ -23,6 +24,7 @@ use millrace_store::posix::identity::privileged;
 
 use super::change::{Changing, InForce, LogFilter, LogHook, Reaper, listener_status};
 use super::devices::{self, OpenedDevices};
+use super::gateways::GatewayMember;
 use super::gss::ShownContexts;
 use super::memory;
 use super::metrics::client_state::StateGauges;
@@ -100,6 +102,8 @@ pub struct ServiceControl {
     /// Captures in progress.
     pub(super) captures: Arc<AtomicUsize>,
     watchdog: Watchdog,
+    /// If this server is one of several.
+    pub(super) gateway: Option<GatewayMember>,
 }
 
 impl ServiceControl {
@@ -116,6 +120,7 @@ impl ServiceControl {
         devices: OpenedDevices,
         gss: Option<ShownContexts>,
         watchdog: Watchdog,
+        gateway: Option<GatewayMember>,
     ) -> Self {
         Self {
             in_force: Mutex::new(Arc::new(in_force)),
@@ -136,6 +141,7 @@ impl ServiceControl {
             log: LogFilter::default(),
             captures: Arc::default(),
             watchdog,
+            gateway,
         }
     }
 
@@ -160,6 +166,14 @@ impl ServiceControl {
             .filter(|volume| volume.is_kept_elsewhere())
             .cloned()
             .collect()
+    }
+
+    /// What all exports serve from, with their paths.
+    pub(super) fn export_volumes(&self) -> Vec<(String, AnyVolume)> {
+        let in_force = self.in_force();
+        let exports = in_force.exports.iter();
+        let exports = exports.map(|(rules, volume)| (rules.path.clone(), volume.clone()));
+        exports.collect()
     }
 
     /// The reports of all reactors, in order; recent ones are reused.
@@ -361,6 +375,10 @@ impl Control for ServiceControl {
     fn nfs4(&self) -> Option<&dyn Nfs4Control> {
         let is_served = self.parts.iter().any(|one| one.client_state.is_some());
         is_served.then_some(self)
+    }
+
+    fn gateways(&self) -> Option<&dyn GatewayControl> {
+        self.gateway.is_some().then_some(self)
     }
 
     fn gss(&self) -> Option<&dyn GssControl> {

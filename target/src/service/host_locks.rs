@@ -199,7 +199,12 @@ impl ExportLockFiles {
                 self.warn(&error);
                 HostLockAnswer::Free
             }
-            Err(_) => HostLockAnswer::Unavailable,
+            Err(error) => {
+                if self.warnings.is_due(Instant::now()) {
+                    tracing::warn!(%error, "a byte-range lock cannot be taken now: clients try again");
+                }
+                HostLockAnswer::Unavailable
+            }
         }
     }
 

@@ -9,7 +9,9 @@ mod client_state;
 pub mod clusters;
 mod control;
 pub mod devices;
+mod durable_file;
 pub mod folders;
+mod gateways;
 mod gss;
 pub mod hardening;
 mod host_locks;
@@ -140,6 +142,9 @@ impl Service {
     /// closes all connections and waits for the reactors to end. Then folders are synced, for at
     /// most as long again.
     pub fn drain(self, timeout: Duration) {
+        if let Some(gateway) = &self.control.gateway {
+            gateway.stop();
+        }
         self.control.stop(Instant::now() + timeout);
         // Waiting for a change in progress does not shorten it.
         let deadline = Instant::now() + timeout;

@@ -1,10 +1,11 @@
 //! Random numbers that outlive the process: the secret under which file handles are sealed, and the
 //! identity of the server.
 
-use std::fs::{self, OpenOptions};
-use std::io::{self, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs;
+use std::io::{self, Read};
 use std::path::Path;
+
+use super::durable_file::write_durably;
 
 /// The file in the state directory of the secret of file handles.
 pub const HANDLE_SECRET: &str = "handle-secret";
@@ -29,7 +30,7 @@ pub fn load(directory: Option<&Path>, file: &str) -> io::Result<[u8; 16]> {
         }),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             let secret = fresh()?;
-            keep(directory, &path, &secret)?;
+            write_durably(&path, &secret)?;
             Ok(secret)
         }
         Err(error) => Err(error),
@@ -70,21 +71,6 @@ fn fresh() -> io::Result<[u8; 16]> {
     let mut secret = [0; 16];
     fs::File::open("/dev/urandom")?.read_exact(&mut secret)?;
     Ok(secret)
-}
-
-/// Writes a temporary file and renames it, so that a crash leaves the whole secret or none.
-fn keep(directory: &Path, path: &Path, secret: &[u8]) -> io::Result<()> {
-    let beside = path.with_extension("new");
-    let mut file = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(&beside)?;
-    file.write_all(secret)?;
-    file.sync_all()?;
-    fs::rename(&beside, path)?;
-    fs::File::open(directory)?.sync_all()
 }
 
 #[cfg(test)]

@@ -10,6 +10,8 @@ use millrace_admin::status::{
     Nfs4Clients, Nfs4Revocation, Nfs4State, Nfs4StateFilter, Nfs4StateKind, Nfs4States,
 };
 
+use millrace_reactor::ReactorHandle;
+
 use super::client_state::HOME;
 use super::control::{REACTOR_ANSWER_TIMEOUT, ServiceControl};
 use super::worker::ReactorMessage;
@@ -27,15 +29,30 @@ const PAGE_TIME: Duration = Duration::from_secs(2);
 /// A question about the state, or an order, for the reactor that keeps it.
 pub type StateQuestion = Box<dyn FnOnce(&mut StateHome, Duration) + Send>;
 
-impl ServiceControl {
-    /// Asks the reactor that keeps the state.
-    fn ask_state<T: Send + 'static>(
+/// The way to the reactor that keeps the state.
+#[derive(Clone)]
+pub struct StateAsker(Option<ReactorHandle<ReactorMessage>>);
+
+impl StateAsker {
+    /// The way to that one of all reactors.
+    #[must_use]
+    pub fn new(reactors: &[ReactorHandle<ReactorMessage>]) -> Self {
+        Self(reactors.get(HOME).cloned())
+    }
+
+    /// Asks it.
+    ///
+    /// # Errors
+    /// It does not answer.
+    pub fn ask<T: Send + 'static>(
         &self,
         question: impl FnOnce(&mut StateHome, Duration) -> T + Send + 'static,
     ) -> Result<T, ControlError> {
         let silent = |what| {
-            let reactor = self.reactors.get(HOME);
-            let name = reactor.map_or("the first reactor", |reactor| reactor.name());
+            let name = self
+                .0
+                .as_ref()
+                .map_or("the first reactor", ReactorHandle::name);
             ControlError::Unavailable(format!("{name} {what}"))
         };
         let (answer, answered) = crossbeam_channel::bounded(1);
@@ -43,13 +60,22 @@ impl ServiceControl {
             // The receiver may be gone.
             let _ = answer.try_send(question(home, now));
         });
-        let sent = self
-            .reactors
-            .get(HOME)
-            .and_then(|reactor| reactor.send(ReactorMessage::AskState(question)).ok());
+        let send = |reactor: &ReactorHandle<ReactorMessage>| {
+            reactor.send(ReactorMessage::AskState(question)).ok()
+        };
+        let sent = self.0.as_ref().and_then(send);
         sent.ok_or_else(|| silent("does not accept messages"))?;
         let answer = answered.recv_timeout(REACTOR_ANSWER_TIMEOUT);
         answer.map_err(|_| silent("does not answer"))
+    }
+}
+
+impl ServiceControl {
+    fn ask_state<T: Send + 'static>(
+        &self,
+        question: impl FnOnce(&mut StateHome, Duration) -> T + Send + 'static,
+    ) -> Result<T, ControlError> {
+        StateAsker::new(&self.reactors).ask(question)
     }
 
     /// Gathers a page of a list, slice by slice.

@@ -137,6 +137,13 @@ impl RecordLog {
 }
 
 impl StateHome {
+    /// Whether any client could reclaim after a restart.
+    #[must_use]
+    pub fn has_records(&self) -> bool {
+        let mut clients = self.clients.iter();
+        self.grace().is_some() || clients.any(|(_, client)| client.record.is_some())
+    }
+
     /// Whether there are changes of records to take.
     #[must_use]
     pub fn has_record_changes(&self) -> bool {

@@ -86,7 +86,7 @@ impl GatewayRecords {
 
     /// Lets a gateway grant, if it may.
     pub fn resume(&mut self, name: &str) -> bool {
-        let may = !self.is_recovering();
+        let may = !self.is_recovering() && !self.of(name).is_replaced;
         if may {
             self.of(name).enforces = false;
         }
@@ -96,6 +96,9 @@ impl GatewayRecords {
     /// A gateway is about to stop, and grants nothing any more.
     pub fn stop(&mut self, name: &str, has_clients: bool) {
         let record = self.of(name);
+        if record.is_replaced {
+            return;
+        }
         record.enforces = true;
         // It may stop before its own clients have reclaimed.
         record.is_proved &= has_clients;

@@ -14,7 +14,7 @@ use super::home::StateHome;
 const LAST_MOMENTS: Duration = Duration::from_secs(10);
 
 /// What the server's earlier starts have left.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct RecoveredClients {
     /// The number of this start. It is greater than all before.
     pub start: u64,

@@ -85,6 +85,35 @@ macro_rules! file {
 }
 
 impl AnyVolume {
+    /// Whether nobody else can have been granted what clients had locked before the start: nobody
+    /// else has the files, or the session that had the locks was there until then.
+    #[must_use]
+    pub fn locks_were_kept(&self) -> bool {
+        match self {
+            Self::Memory(_) => true,
+            Self::Posix(volume) => volume.config().exclusive,
+            #[cfg(feature = "ceph")]
+            Self::Ceph(volume) => volume.had_predecessor(),
+        }
+    }
+
+    /// Ends the session of another server of the same files, and with it all that it has there.
+    /// Returns whether its locks were in force until then. Blocks.
+    ///
+    /// # Errors
+    /// Those of the cluster. [`io::ErrorKind::Unsupported`] in folders, which others may have as
+    /// well, and where this server has no say.
+    #[cfg_attr(not(feature = "ceph"), allow(unused_variables))] // Sessions are those of clusters.
+    pub fn fence(&self, session: &str) -> io::Result<bool> {
+        match self {
+            Self::Memory(_) => Ok(true),
+            Self::Posix(volume) if volume.config().exclusive => Ok(true),
+            Self::Posix(_) => Err(io::ErrorKind::Unsupported.into()),
+            #[cfg(feature = "ceph")]
+            Self::Ceph(volume) => volume.fence(session).map_err(io::Error::other),
+        }
+    }
+
     /// Opens a file for locks, whoever has the rights to it. May block. `lost` is called, from any
     /// thread, when the locks of all files that were opened are gone.
     ///

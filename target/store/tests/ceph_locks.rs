@@ -85,7 +85,9 @@ fn a_session_that_is_lost_has_no_successor_before_its_locks_are_given_up() {
     let root = directory(conf.clone());
     let named = || {
         let mut config = config(conf.clone(), &root);
-        config.mount.uuid = Some(format!("locks-{}", std::process::id()));
+        let name = format!("locks-{}", std::process::id());
+        config.mount.predecessor = Some(name.clone());
+        config.mount.uuid = Some(name);
         config
     };
     let world = World::open(named());
@@ -93,7 +95,9 @@ fn a_session_that_is_lost_has_no_successor_before_its_locks_are_given_up() {
     let (lock, told) = open(&world.volume, file);
     assert!(lock.lock(bytes(0, 1, true)).unwrap());
     // Another server ends the session of this one, and takes what it had.
+    assert!(!world.volume.had_predecessor());
     let successor = World::open(named());
+    assert!(successor.volume.had_predecessor());
     let (taken, _told) = open(&successor.volume, file);
     assert!(taken.lock(bytes(0, 1, true)).unwrap());
     drop(taken);

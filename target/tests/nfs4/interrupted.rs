@@ -57,7 +57,13 @@ fn process(
     let times = (Instant::now(), Clock::new(Instant::now()));
     let link = HomeLink::here(Rc::new(RefCell::new(home)), 0, times);
     let lease = Duration::from_secs(90);
-    let state = ClientState::new(link, views, ServerIdentity([7; 16]), lease, vec![1, 2]);
+    let state = ClientState::new(
+        link,
+        views,
+        ServerIdentity::alone([7; 16]),
+        lease,
+        vec![1, 2],
+    );
     let service = ReactorPrograms::new(exports, key, opened.cache, MountTable::default());
     let service = service.with_journal(writer).with_nfs4(state);
     Bench::over(registry, store.clone(), service)

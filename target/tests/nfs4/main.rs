@@ -27,6 +27,7 @@ mod data;
 mod delegations;
 mod exports;
 mod fairness;
+mod gateways;
 mod holders;
 mod host_locks;
 mod interrupted;

@@ -40,7 +40,7 @@ fn servers(reactors: usize) -> (SessionBench, Clock, (SessionBench, HomeOutbox))
     });
     let views = home.views();
     let serve = |link| {
-        let identity = ServerIdentity([9; 16]);
+        let identity = ServerIdentity::alone([9; 16]);
         let lease = Duration::from_secs(90);
         let state = ClientState::new(link, views.clone(), identity, lease, vec![1, 2]);
         Bench4::over([rules("/export")], Rc::new(state))

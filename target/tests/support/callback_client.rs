@@ -157,7 +157,7 @@ impl CallbackWorld {
         let home = StateHome::new(config);
         let views = home.views();
         let link = HomeLink::here(Rc::new(RefCell::new(home)), 0, (epoch, clock.clone()));
-        let identity = ServerIdentity([9; 16]);
+        let identity = ServerIdentity::alone([9; 16]);
         let sender = CallbackSender::new(0, HandleKey::new(&SECRET), &clock, None);
         let state =
             ClientState::new(link, views, identity, lease, vec![1, 2]).with_callbacks(sender);

@@ -32,14 +32,20 @@ impl Server {
     }
 
     /// Starts it and waits until it serves.
+    #[allow(dead_code)] // Not by every program of tests.
     pub fn serving(command: Command) -> Self {
         let mut server = Self::spawn(command);
-        let line = server.until("admin plane at http://");
-        let (_, rest) = line.split_once("http://").unwrap();
-        server.admin = rest.split_once('/').unwrap().0.parse().ok();
-        // The answer comes after everything that the start does.
-        assert_eq!(server.get("/readyz").0, 200);
+        server.await_service();
         server
+    }
+
+    /// Waits until it serves.
+    pub fn await_service(&mut self) {
+        let line = self.until("admin plane at http://");
+        let (_, rest) = line.split_once("http://").unwrap();
+        self.admin = rest.split_once('/').unwrap().0.parse().ok();
+        // The answer comes after everything that the start does.
+        assert_eq!(self.get("/readyz").0, 200);
     }
 
     /// Reads the log up to a line with these words.

@@ -62,18 +62,29 @@ impl ServerFolders {
     }
 
     pub fn start(&self) -> (Server, SocketAddr) {
+        let mut server = self.spawn();
+        server.await_service();
+        let address = Self::address(&server);
+        (server, address)
+    }
+
+    /// A server that may not serve yet.
+    pub fn spawn(&self) -> Server {
         let mut command = Command::new(env!("CARGO_BIN_EXE_millraced"));
         command
             .arg("--config")
             .arg(self.0.path().join("millraced.yaml"));
-        let server = Server::serving(command);
+        Server::spawn(command)
+    }
+
+    /// Where a server serves NFS over TCP.
+    pub fn address(server: &Server) -> SocketAddr {
         let (status, listeners) = server.get("/api/v1/listeners");
         assert_eq!(status, 200);
         let (_, rest) = listeners
             .split_once("\"provider\":\"tcp\",\"address\":\"")
             .unwrap();
-        let rpc = rest.split('"').next().unwrap().parse().unwrap();
-        (server, rpc)
+        rest.split('"').next().unwrap().parse().unwrap()
     }
 
     /// Adds a line to the configuration.

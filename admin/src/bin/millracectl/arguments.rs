@@ -5,7 +5,7 @@ use clap::{Parser, Subcommand};
 use super::completion::Shell;
 use super::options::Options;
 use super::{
-    clients, config, connections, drain, events, exports, gss, listeners, log, nfs4,
+    clients, config, connections, drain, events, exports, gateways, gss, listeners, log, nfs4,
     support_bundle, token, top,
 };
 
@@ -93,6 +93,11 @@ pub enum Command {
     Gss {
         #[command(subcommand)]
         command: Option<gss::GssCommand>,
+    },
+    /// Gateways to the same files: their state; take the place of one that is gone.
+    Gateways {
+        #[command(subcommand)]
+        command: Option<gateways::GatewayCommand>,
     },
     /// Reactors (the pinned loops): load, longest turn.
     Reactors,

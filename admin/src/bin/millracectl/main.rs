@@ -12,6 +12,7 @@ mod drain;
 mod events;
 mod exports;
 mod failure;
+mod gateways;
 mod gss;
 mod listeners;
 mod log;
@@ -64,6 +65,7 @@ fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         Command::Clients { command } => clients::run(&context, command.as_ref()),
         Command::Connections { command } => connections::run(&context, command.as_ref()),
         Command::Nfs4 { command } => nfs4::run(&context, command.as_ref()),
+        Command::Gateways { command } => gateways::run(&context, command.as_ref()),
         Command::Gss { command } => gss::run(&context, command.as_ref()),
         Command::Reactors => context.show("/api/v1/reactors", |list: ReactorList| {
             views::reactors(&list.reactors)

@@ -44,7 +44,7 @@ pub struct SupportBundle {
 }
 
 /// What the server is asked: the file for each answer, its path, and what it is.
-const QUESTIONS: [(&str, &str, &str); 21] = [
+const QUESTIONS: [(&str, &str, &str); 22] = [
     ("version.json", "/api/v1/version", "version of the server"),
     ("config.yaml", "/api/v1/config?format=yaml", "configuration"),
     (
@@ -93,6 +93,7 @@ const QUESTIONS: [(&str, &str, &str); 21] = [
         "/api/v1/nfs4/grace",
         "grace period of NFS version 4",
     ),
+    ("gateways.json", "/api/v1/gateways", "gateways"),
     ("gss.json", "/api/v1/gss/contexts", "contexts of Kerberos"),
 ];
 

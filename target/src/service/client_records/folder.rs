@@ -47,12 +47,42 @@ pub struct OpenedRecords {
 }
 
 impl RecordFolder {
+    /// Where the folder is in a state directory.
+    #[must_use]
+    pub fn path_in(directory: &Path) -> PathBuf {
+        directory.join(FOLDER)
+    }
+
+    /// The clients that may reclaim by the records in a state directory that no server uses. Nothing
+    /// is changed.
+    ///
+    /// # Errors
+    /// Those of the file system. A damaged or missing record is none.
+    pub fn look(directory: &Path) -> io::Result<RecoveredClients> {
+        let path = Self::path_in(directory);
+        let starts = match read(&path.join(START)) {
+            Ok(bytes) => StartRecord::decode(&bytes),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => return Err(error),
+        };
+        let Some(starts) = starts else {
+            return Ok(RecoveredClients::default());
+        };
+        let mut clients = read_all(&path)?.clients;
+        clients.retain(|client| client.start >= starts.ended);
+        Ok(RecoveredClients {
+            start: starts.start,
+            clients,
+            lease: starts.lease,
+        })
+    }
+
     /// Opens the folder in a state directory for another start of the server, whose lease this is.
     ///
     /// # Errors
     /// Those of the file system. A damaged record is none.
     pub fn open(directory: &Path, lease: Duration) -> io::Result<OpenedRecords> {
-        let path = directory.join(FOLDER);
+        let path = Self::path_in(directory);
         let mut builder = DirBuilder::new();
         builder.recursive(true).mode(0o700).create(&path)?;
         File::open(directory)?.sync_all()?;

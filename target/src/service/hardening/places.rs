@@ -146,6 +146,10 @@ pub fn own(config: &Config, file: &Path) -> Vec<UsedPath> {
             root().key("state_directory"),
             config.state_directory.clone(),
         ),
+        (
+            root().key("gateways").key("directory"),
+            config.gateways.as_ref().map(|all| all.directory.clone()),
+        ),
         (root(), runtime.filter(|path| path.is_absolute())),
     ];
     places.extend(folders.into_iter().filter_map(|(key, path)| {
@@ -259,6 +263,8 @@ mod tests {
               tls: { certificate: /none/tls/cert, key: /none/key, client_ca: /none/ca, client_auth: optional }\n  \
               exportable_roots: [/none/later]\n\
             handle_secret: /none/secret\n\
+            state_directory: /none/state\n\
+            gateways: { name: a, directory: /none/gateways }\n\
             gss: { keytab: /none/krb/keytab, map: /none/map }\n\
             exports:\n\
             - { path: /data, store: { kind: posix, root: /none/data } }\n\
@@ -278,6 +284,12 @@ mod tests {
             let folder = Path::new(path).parent().unwrap().display().to_string();
             let expected = [(path.to_owned(), used), (folder, used)];
             assert_eq!(named(&files, key), expected);
+        }
+        for (key, path) in [
+            ("state_directory", "/none/state"),
+            ("gateways.directory", "/none/gateways"),
+        ] {
+            assert_eq!(named(&files, key), [(path.to_owned(), PlaceUse::Write)]);
         }
         let folders = exported(&config);
         for (key, path) in [

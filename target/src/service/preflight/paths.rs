@@ -18,6 +18,11 @@ pub fn problems(config: &Config, replaces: bool) -> Vec<ConfigProblem> {
         let path = KeyPath::root().key("state_directory");
         problems.extend(refused.map(|why| ConfigProblem::new(path, why)));
     }
+    if let Some(gateways) = &config.gateways {
+        let refused = shared_directory(&gateways.directory).err();
+        let path = KeyPath::root().key("gateways").key("directory");
+        problems.extend(refused.map(|why| ConfigProblem::new(path, why)));
+    }
     if let Some(file) = &config.handle_secret {
         let refused = secret::shared(file).err();
         let path = KeyPath::root().key("handle_secret");
@@ -45,6 +50,11 @@ fn state_directory(directory: &Path, replaces: bool) -> Result<(), String> {
         StateLock::look(directory).map_err(|error| error.to_string())?;
     }
     Ok(())
+}
+
+/// The folder that gateways share is not made here: a missing one is likely a missing mount.
+fn shared_directory(directory: &Path) -> Result<(), String> {
+    writable_folder(directory)
 }
 
 fn audit_file(file: &Path) -> Result<(), String> {

@@ -8,7 +8,7 @@ use rustix::io::Errno;
 
 pub use super::config::*;
 use super::session::Session;
-use super::sys::SpaceFound;
+use super::sys::{Mount, SpaceFound};
 use crate::posix::helpers::{HelperLoad, Helpers};
 use crate::posix::volume_info::FileSystemSpace;
 use crate::verifier::Verifier;
@@ -43,6 +43,8 @@ struct VolumeState {
     root: Handle,
     file_system: u64,
     verifier: Verifier,
+    /// Whether there was an earlier session to end.
+    had_predecessor: bool,
     session: Mutex<Option<Arc<Session>>>,
     closed: AtomicBool,
     /// Whether closing what is idle is requested and has not begun.
@@ -113,6 +115,7 @@ impl CephVolume {
             root: session.root_handle,
             file_system: session.file_system,
             verifier: Verifier::start(None),
+            had_predecessor: session.mount().had_predecessor(),
             session: Mutex::new(Some(Arc::new(session))),
             closed: AtomicBool::new(false),
             sweeps: AtomicBool::new(false),
@@ -125,6 +128,25 @@ impl CephVolume {
     #[must_use]
     pub fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// Whether the first session found an earlier one of this server in the cluster, which it ended.
+    #[must_use]
+    pub fn had_predecessor(&self) -> bool {
+        self.0.had_predecessor
+    }
+
+    /// Ends the session of another server in the cluster, whatever it is doing. Returns whether there
+    /// was one. Blocks.
+    ///
+    /// # Errors
+    /// Those of the cluster.
+    pub fn fence(&self, session: &str) -> std::result::Result<bool, MountError> {
+        let mut config = self.config().mount();
+        config.uuid = None;
+        config.predecessor = Some(session.to_owned());
+        // Mounted, so that it ends in order, too.
+        Ok(Mount::open(&config)?.had_predecessor())
     }
 
     /// The configuration.

@@ -52,6 +52,7 @@ pub fn config(conf: PathBuf, root: &str) -> CephConfig {
             file_system: None,
             root: root.into(),
             uuid: None,
+            predecessor: None,
             timeout: 30,
             options: Vec::new(),
         },

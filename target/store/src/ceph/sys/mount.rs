@@ -28,8 +28,10 @@ pub struct MountConfig {
     pub file_system: Option<String>,
     /// The directory in it that becomes the root.
     pub root: PathBuf,
-    /// Names the session, so that the next start of the same server can end it.
+    /// Names the session, so that others can end it.
     pub uuid: Option<String>,
+    /// A session to end before: that of this server's last run, or of a server whose place it takes.
+    pub predecessor: Option<String>,
     /// The most seconds to wait for monitors and the MDS.
     pub timeout: u32,
     /// Other options of the library, by name.
@@ -55,6 +57,7 @@ pub struct Mount {
     /// How many names the library may cache, as it writes that.
     cached_names: CString,
     is_mounted: bool,
+    had_predecessor: bool,
 }
 
 // SAFETY: the library's mounts may be used by any threads at once.
@@ -86,6 +89,7 @@ impl Mount {
             raw,
             cached_names: CString::default(),
             is_mounted: false,
+            had_predecessor: false,
         };
         mount.configure(config)?;
         mount.cached_names = mount.get(CACHED_NAMES)?;
@@ -149,17 +153,24 @@ impl Mount {
             let chosen = unsafe { ceph_select_filesystem(raw, name.as_ptr()) };
             step("choosing the file system", chosen)?;
         }
+        if let Some(predecessor) = &config.predecessor {
+            let predecessor = text("predecessor", predecessor)?;
+            // SAFETY: as above.
+            let ended = unsafe { ceph_start_reclaim(raw, predecessor.as_ptr(), RECLAIM_RESET) };
+            self.had_predecessor = match outcome(ended) {
+                Ok(_) => true,
+                Err(Errno::NOENT) => false,
+                Err(error) => return Err(failed("ending an earlier session", error)),
+            };
+            if self.had_predecessor {
+                // SAFETY: as above.
+                unsafe { ceph_finish_reclaim(raw) };
+            }
+        }
         if let Some(uuid) = &config.uuid {
             let uuid = text("uuid", uuid)?;
-            // SAFETY: as above. A session of this server's last run is ended before the new one
-            // takes its name; that there is none is no error.
-            unsafe {
-                let ended = ceph_start_reclaim(raw, uuid.as_ptr(), RECLAIM_RESET);
-                if ended == 0 {
-                    ceph_finish_reclaim(raw);
-                }
-                ceph_set_uuid(raw, uuid.as_ptr());
-            }
+            // SAFETY: as above.
+            unsafe { ceph_set_uuid(raw, uuid.as_ptr()) };
         }
         let root = path("root", &config.root)?;
         // SAFETY: as above. New objects get the permissions that clients ask for.
@@ -171,6 +182,11 @@ impl Mount {
         step(&format!("mounting {}", config.root.display()), mounted)?;
         self.is_mounted = true;
         Ok(())
+    }
+
+    /// Whether there was an earlier session to end.
+    pub fn had_predecessor(&self) -> bool {
+        self.had_predecessor
     }
 
     /// The number of the file system in its cluster.

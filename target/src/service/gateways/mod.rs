@@ -1,0 +1,20 @@
+//! This server as one of several gateways to the same files.
+//!
+//! | module | what it does |
+//! | --- | --- |
+//! | `folder` | the records of all gateways, in the folder that they share |
+//! | `start` | joins them: nobody grants while clients of this one may reclaim |
+//! | `member` | follows the records of the others while this one serves, and stops |
+//! | `take_over` | takes the place of another one |
+//!
+//! The rules are those of [`crate::state::GatewayRecords`].
+
+mod folder;
+mod member;
+mod start;
+mod take_over;
+
+pub use member::GatewayMember;
+pub use start::JoiningGateway;
+#[cfg(feature = "ceph")]
+pub use start::session_name;

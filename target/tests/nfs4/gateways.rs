@@ -1,0 +1,346 @@
+//! Servers of the same files that act as one, by `millraced` over TCP.
+
+use std::fs::{self, Permissions};
+use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+use std::time::Duration;
+
+use millrace_admin::client::{Method, Order};
+use millrace_admin::status::{GatewayList, GatewayTakeover};
+use millrace_wire::nfs4::{
+    ClientOwner, ExchangeIdOperation, Operation, OperationResults, OperationStatus as Status,
+    ProtectionOffer,
+};
+use millrace_wire::xdr::BoundedBytes;
+use rustix::process::Signal;
+
+use crate::millraced::Server;
+use crate::session_client::{ServerFolders, SessionClient, kill};
+
+/// Two gateways to one folder, which others may change as well.
+struct GatewayPair {
+    a: ServerFolders,
+    b: ServerFolders,
+}
+
+impl GatewayPair {
+    fn new() -> Self {
+        Self::of(|data| format!("kind: posix, root: {data}"))
+    }
+
+    /// Two gateways to a directory of a cluster, if there is one.
+    fn in_cluster() -> Option<Self> {
+        if !cfg!(feature = "ceph") {
+            millrace_testing::skip!("built without the feature `ceph`");
+            return None;
+        }
+        let Ok(conf) = std::env::var("MILLRACE_CEPH_CONF") else {
+            millrace_testing::skip!("MILLRACE_CEPH_CONF is not set, so there is no Ceph cluster");
+            return None;
+        };
+        let store = format!("kind: ceph, conf: {conf}, user: gateway, root: /");
+        Some(Self::of(|_| store))
+    }
+
+    /// Two gateways to a store, which may be in a folder.
+    fn of(store: impl FnOnce(&str) -> String) -> Self {
+        let [a, b] = [ServerFolders::new(), ServerFolders::new()];
+        let path = |folders: &ServerFolders, name: &str| folders.0.path().join(name);
+        let data = [&a, &b].map(|folders| path(folders, "data").display().to_string());
+        let store = store(&data[0]);
+        for (folders, own) in [&a, &b].iter().zip(&data) {
+            folders.edit(&format!("kind: posix, root: {own}"), &store);
+        }
+        let shared = path(&a, "gateways");
+        fs::create_dir(&shared).unwrap();
+        let secret = path(&a, "secret");
+        fs::write(&secret, "00112233445566778899aabbccddeeff\n").unwrap();
+        fs::set_permissions(&secret, Permissions::from_mode(0o600)).unwrap();
+        for (folders, name) in [(&a, "a"), (&b, "b")] {
+            folders.configure(&format!("handle_secret: {}", secret.display()));
+            folders.configure(&format!(
+                "gateways: {{ name: {name}, directory: {} }}",
+                shared.display()
+            ));
+        }
+        Self { a, b }
+    }
+
+    /// The file with the record of a gateway.
+    fn record(&self, name: &str) -> PathBuf {
+        let shared = self.a.0.path().join("gateways");
+        shared.join(name).join("gateway")
+    }
+
+    /// Waits until the record of a gateway has a word, or has it no more.
+    fn await_word(&self, name: &str, word: &str, has: bool) {
+        let read = || fs::read_to_string(self.record(name)).unwrap();
+        while read().split_whitespace().any(|one| one == word) != has {
+            std::thread::park_timeout(Duration::from_millis(20));
+        }
+    }
+
+    fn take_over(&self, server: &Server, fenced: bool) -> Result<GatewayTakeover, (u16, String)> {
+        let path = format!("/api/v1/gateways/a/take-over?fenced={fenced}");
+        let order = Order::new(Method::Post, path);
+        let answer = self.b.operator(server).send(&order).unwrap();
+        match answer.status {
+            200 => Ok(answer.value().unwrap()),
+            status => Err((status, answer.body.clone())),
+        }
+    }
+}
+
+/// A client that may get state, with a file open and a lock.
+fn holder(address: SocketAddr, owner: &'static [u8], file: &[u8]) -> (SessionClient, Vec<u8>) {
+    let mut client = SessionClient::join(address, owner);
+    assert_eq!(client.reclaim_complete(), Status::Ok);
+    let (handle, open) = client.open(b"data", file).unwrap();
+    assert_eq!(client.lock(&handle, open, false), Status::Ok);
+    (client, handle)
+}
+
+/// The name of a file of one test: the cluster stays.
+fn own_name() -> Vec<u8> {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let number = COUNT.fetch_add(1, SeqCst);
+    format!("gateways-{}-{number}", std::process::id()).into_bytes()
+}
+
+/// A client that may get state.
+fn client(address: SocketAddr, owner: &'static [u8]) -> SessionClient {
+    let mut client = SessionClient::join(address, owner);
+    assert_eq!(client.reclaim_complete(), Status::Ok);
+    client
+}
+
+fn stop(server: &mut Server) {
+    server.signal(Signal::TERM);
+    assert!(server.process.wait().unwrap().success());
+}
+
+/// Owner and scope, as a server tells them.
+fn identity(address: SocketAddr) -> (Vec<u8>, Vec<u8>) {
+    let exchange = Operation::ExchangeId(ExchangeIdOperation {
+        owner: ClientOwner {
+            verifier: [3; 8],
+            owner: BoundedBytes(b"curious"),
+        },
+        flags: 0,
+        protection: ProtectionOffer::Unprotected,
+        implementation: None,
+    });
+    let mut client = SessionClient::join(address, b"any");
+    client.compound(&[exchange]).read(|_, all| match all[0] {
+        OperationResults::ExchangeId(Ok(reply)) => {
+            (reply.owner.major.0.to_vec(), reply.scope.0.to_vec())
+        }
+        ref other => panic!("{other:?}"),
+    })
+}
+
+#[test]
+fn gateways_have_one_scope_and_the_same_handles_and_meet_locks_of_each_other() {
+    let pair = GatewayPair::new();
+    let (a, at_a) = pair.a.start();
+    let (b, at_b) = pair.b.start();
+    let (owner_a, scope_a) = identity(at_a);
+    let (owner_b, scope_b) = identity(at_b);
+    assert_eq!(scope_a, scope_b);
+    assert_ne!(owner_a, owner_b);
+    let (_holder, handle) = holder(at_a, b"first", b"file");
+    let mut other = client(at_b, b"second");
+    let (found, open) = other.open(b"data", b"file").unwrap();
+    assert_eq!(found, handle);
+    assert_eq!(other.lock(&found, open, false), Status::Denied);
+    let list: GatewayList = pair
+        .b
+        .operator(&b)
+        .get("/api/v1/gateways")
+        .unwrap()
+        .value()
+        .unwrap();
+    let shown: Vec<_> = list
+        .gateways
+        .iter()
+        .map(|one| (&*one.name, one.this, one.grants))
+        .collect();
+    assert_eq!(shown, [("a", false, true), ("b", true, true)]);
+    let missing = Order::new(Method::Post, "/api/v1/gateways/c/take-over");
+    assert_eq!(pair.b.operator(&b).send(&missing).unwrap().status, 404);
+    let own = Order::new(Method::Post, "/api/v1/gateways/b/take-over?fenced=true");
+    assert_eq!(pair.b.operator(&b).send(&own).unwrap().status, 409);
+    kill(a);
+    kill(b);
+}
+
+#[test]
+fn nobody_grants_anything_while_clients_of_a_gateway_may_reclaim() {
+    let pair = GatewayPair::new();
+    let (mut a, at_a) = pair.a.start();
+    let (b, at_b) = pair.b.start();
+    let mut other = client(at_b, b"second");
+    let (mut first, handle) = holder(at_a, b"first", b"file");
+    stop(&mut a);
+    // The lock is gone from the folder, and nobody gets it.
+    let record = fs::read_to_string(pair.record("a")).unwrap();
+    assert!(record.contains("enforces recovers proved"), "{record}");
+    assert_eq!(other.open(b"data", b"file"), Err(Status::Grace));
+    let (a, at_a) = pair.a.start();
+    assert_eq!(other.open(b"data", b"file"), Err(Status::Grace));
+    first.reconnect(at_a);
+    let open = first.reclaim(&handle).unwrap();
+    assert_eq!(first.lock(&handle, open, true), Status::Ok);
+    assert_eq!(first.reclaim_complete(), Status::Ok);
+    pair.await_word("b", "enforces", false);
+    let (_, open) = other.open(b"data", b"file").unwrap();
+    assert_eq!(other.lock(&handle, open, false), Status::Denied);
+    kill(a);
+    kill(b);
+}
+
+#[test]
+fn clients_of_a_gateway_of_folders_that_was_killed_reclaim_nothing() {
+    let pair = GatewayPair::new();
+    let (a, at_a) = pair.a.start();
+    let (b, at_b) = pair.b.start();
+    let (mut first, handle) = holder(at_a, b"first", b"file");
+    kill(a);
+    // The host has freed the lock, so somebody else may have had it.
+    let (mut other, _) = holder(at_b, b"second", b"file");
+    let (a, at_a) = pair.a.start();
+    assert!(a.read.contains("they reclaim nothing"), "{}", a.read);
+    first.reconnect(at_a);
+    assert_eq!(first.reclaim(&handle), Err(Status::NoGrace));
+    assert_eq!(first.reclaim_complete(), Status::Ok);
+    pair.await_word("a", "enforces", false);
+    let (_, open) = first.open(b"data", b"file").unwrap();
+    assert_eq!(first.lock(&handle, open, false), Status::Denied);
+    pair.await_word("b", "enforces", false);
+    other.open(b"data", b"another").unwrap();
+    kill(a);
+    kill(b);
+}
+
+#[test]
+fn a_gateway_takes_the_place_of_one_that_was_stopped() {
+    let pair = GatewayPair::new();
+    let (mut a, at_a) = pair.a.start();
+    let (b, at_b) = pair.b.start();
+    let mut other = client(at_b, b"second");
+    let (mut first, handle) = holder(at_a, b"first", b"file");
+    stop(&mut a);
+    let (status, why) = pair.take_over(&b, false).unwrap_err();
+    assert_eq!(status, 409);
+    assert!(why.contains("/data") && why.contains("--fenced"), "{why}");
+    let taken = pair.take_over(&b, true).unwrap();
+    assert_eq!((taken.clients, taken.may_reclaim), (1, true));
+    // Its address leads to the other gateway now.
+    first.reconnect(at_b);
+    let open = first.reclaim(&handle).unwrap();
+    assert_eq!(first.lock(&handle, open, true), Status::Ok);
+    assert_eq!(other.open(b"data", b"file"), Err(Status::Grace));
+    assert_eq!(first.reclaim_complete(), Status::Ok);
+    pair.await_word("b", "enforces", false);
+    let (_, open) = other.open(b"data", b"file").unwrap();
+    assert_eq!(other.lock(&handle, open, false), Status::Denied);
+    // When it starts again, it has nothing of that client.
+    let (a, at_a) = pair.a.start();
+    let mut back = SessionClient::join(at_a, b"first");
+    assert_eq!(back.reclaim(&handle), Err(Status::NoGrace));
+    kill(a);
+    kill(b);
+}
+
+#[test]
+fn clients_of_a_gateway_of_a_cluster_that_was_killed_reclaim_at_its_next_start() {
+    let Some(pair) = GatewayPair::in_cluster() else {
+        return;
+    };
+    let name = own_name();
+    let (a, at_a) = pair.a.start();
+    let (mut b, at_b) = pair.b.start();
+    let (mut first, handle) = holder(at_a, b"first", &name);
+    let mut other = client(at_b, b"second");
+    let (_, open) = other.open(b"data", &name).unwrap();
+    kill(a);
+    // The cluster keeps the session of the gateway for a while, with the lock.
+    let (mut a, at_a) = pair.a.start();
+    assert_eq!(other.lock(&handle, open, false), Status::Grace);
+    first.reconnect(at_a);
+    let reclaimed = first.reclaim(&handle).unwrap();
+    assert_eq!(first.lock(&handle, reclaimed, true), Status::Ok);
+    assert_eq!(first.reclaim_complete(), Status::Ok);
+    pair.await_word("b", "enforces", false);
+    assert_eq!(other.lock(&handle, open, false), Status::Denied);
+    stop(&mut a);
+    stop(&mut b);
+}
+
+#[test]
+fn a_gateway_of_a_cluster_takes_the_place_of_one_that_runs() {
+    let Some(pair) = GatewayPair::in_cluster() else {
+        return;
+    };
+    let name = own_name();
+    let (mut a, at_a) = pair.a.start();
+    let (mut b, at_b) = pair.b.start();
+    let mut other = client(at_b, b"second");
+    let (mut first, handle) = holder(at_a, b"first", &name);
+    // Not switched off: its session is ended.
+    a.signal(Signal::STOP);
+    let taken = pair.take_over(&b, false).unwrap();
+    assert_eq!((taken.clients, taken.may_reclaim), (1, true));
+    first.reconnect(at_b);
+    let open = first.reclaim(&handle).unwrap();
+    assert_eq!(first.lock(&handle, open, true), Status::Ok);
+    assert_eq!(other.open(b"data", &name), Err(Status::Grace));
+    assert_eq!(first.reclaim_complete(), Status::Ok);
+    pair.await_word("b", "enforces", false);
+    let (_, open) = other.open(b"data", &name).unwrap();
+    assert_eq!(other.lock(&handle, open, false), Status::Denied);
+    a.signal(Signal::CONT);
+    assert_eq!(a.process.wait().unwrap().code(), Some(75));
+    stop(&mut b);
+}
+
+#[test]
+fn a_gateway_whose_place_is_taken_ends() {
+    let pair = GatewayPair::new();
+    let (mut a, at_a) = pair.a.start();
+    let (b, at_b) = pair.b.start();
+    let (_first, handle) = holder(at_a, b"first", b"file");
+    let taken = pair.take_over(&b, true).unwrap();
+    assert_eq!((taken.clients, taken.may_reclaim), (0, false));
+    assert_eq!(a.process.wait().unwrap().code(), Some(75));
+    a.until("taken the place of this one");
+    pair.await_word("b", "enforces", false);
+    let (_other, found) = holder(at_b, b"second", b"file");
+    assert_eq!(found, handle);
+    kill(b);
+}
+
+#[test]
+fn a_gateway_that_starts_waits_until_the_others_grant_nothing() {
+    let pair = GatewayPair::new();
+    let (mut a, at_a) = pair.a.start();
+    let (b, _) = pair.b.start();
+    let (mut first, handle) = holder(at_a, b"first", b"file");
+    stop(&mut a);
+    // One that was killed, so that it does not say that it grants nothing.
+    kill(b);
+    let record = pair.record("b");
+    fs::write(&record, "millrace-gateway-1\n").unwrap();
+    let mut waiting = pair.a.spawn();
+    waiting.until("waiting until these grant nothing");
+    fs::remove_dir_all(record.parent().unwrap()).unwrap();
+    waiting.await_service();
+    first.reconnect(ServerFolders::address(&waiting));
+    first.reclaim(&handle).unwrap();
+    // A name is used by one process only.
+    let mut second = pair.a.spawn();
+    second.until("is used by another millraced");
+    kill(waiting);
+}
