@@ -325,7 +325,8 @@ impl HomePost {
         let next = next.chain(host.filter(|host| *host < Duration::MAX)).min();
         let next = next.map(|next| self.epoch + next);
         // An idle server shows how the grace period goes on, and ends it.
-        let scan = self.gauges.is_in_grace() && state.link().reactor() == HOME;
+        let waits = self.gauges.is_in_grace() || self.gauges.are_grants_held();
+        let scan = waits && state.link().reactor() == HOME;
         let scan = scan.then(|| self.scanned + LEASE_SCAN);
         next.into_iter().chain(scan).min()
     }

@@ -25,6 +25,8 @@ pub struct StateFigures {
     pub grace_clients: usize,
     /// How long the grace period lasts at most, if it is not prolonged.
     pub grace_left: Duration,
+    /// Whether grants are held because clients of some gateway may reclaim.
+    pub holds_grants: bool,
 }
 
 impl StateHome {
@@ -46,6 +48,7 @@ impl StateHome {
             revoked: self.states.len() - opens - lock_states - delegations,
             grace_clients: grace.map_or(0, |grace| grace.waits_for),
             grace_left: grace.map_or(Duration::ZERO, |grace| grace.ends.saturating_sub(now)),
+            holds_grants: self.grace.is_elsewhere(),
         }
     }
 }

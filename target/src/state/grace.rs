@@ -61,6 +61,11 @@ impl GracePeriod {
         self.is_active || self.is_elsewhere
     }
 
+    /// Whether clients of another server of the same files may reclaim.
+    pub fn is_elsewhere(&self) -> bool {
+        self.is_elsewhere
+    }
+
     /// Does not wait for a client any longer.
     pub fn forget(&mut self, owner: &[u8]) {
         self.due.remove(owner);

@@ -65,6 +65,12 @@ fn values_are_those_of_the_file() {
             ["null", "/s"],
         ),
         (
+            "{handle_secret: /h, state_directory: /s}",
+            "{handle_secret: /h, state_directory: /s, gateways: {name: a, directory: /g}}",
+            "gateways",
+            ["null", "{directory:/g,name:a}"],
+        ),
+        (
             "{}",
             "rpcrdma: {versions: [1]}",
             "rpcrdma.versions",

@@ -52,6 +52,10 @@ super::families! {
         "Clients that the grace period waits for."
         for "The period ends when the last of them has finished its reclaims."
         absent "servers without NFS version 4";
+    NFS4_GRANTS_HELD = Gauge "millrace_nfs4_grants_held" in "boolean" []
+        "1 while no gateway grants opens and locks because clients of one may reclaim; else 0."
+        for "A gateway that does not come back, or whose place no other one takes, keeps it at 1."
+        absent "servers without NFS version 4";
     NFS4_RECORD_GROUPS = Counter "millrace_nfs4_record_groups_total" in "groups" []
         "Batches of changes to clients' records that were made durable."
         for "Rate of clients that arrive and leave."

@@ -21,6 +21,7 @@ pub struct StateGauges {
     revoked: Gauge,
     grace_clients: Gauge,
     grace_left: Gauge,
+    grants_held: Gauge,
     /// What has become of records.
     pub records: Arc<RecordCounters>,
 }
@@ -29,6 +30,11 @@ impl StateGauges {
     /// Whether the grace period lasted when the figures were published.
     pub fn is_in_grace(&self) -> bool {
         self.grace_clients.get() > 0
+    }
+
+    /// Whether grants were held for another gateway when the figures were published.
+    pub fn are_grants_held(&self) -> bool {
+        self.grants_held.get() > 0
     }
 
     /// Publishes figures; for the reactor that keeps the state.
@@ -42,6 +48,7 @@ impl StateGauges {
             (&self.delegations, figures.delegations),
             (&self.revoked, figures.revoked),
             (&self.grace_clients, figures.grace_clients),
+            (&self.grants_held, usize::from(figures.holds_grants)),
         ] {
             gauge.set(value as u64);
         }
@@ -62,6 +69,7 @@ pub fn client_state(out: &mut Families, gauges: &StateGauges) {
         (&catalogue::NFS4_DELEGATIONS, &gauges.delegations),
         (&catalogue::NFS4_REVOKED, &gauges.revoked),
         (&catalogue::NFS4_GRACE_CLIENTS, &gauges.grace_clients),
+        (&catalogue::NFS4_GRANTS_HELD, &gauges.grants_held),
         (&catalogue::NFS4_RECORD_GROUPS, &records.groups),
         (&catalogue::NFS4_RECORD_FAILURES, &records.failures),
         (&catalogue::NFS4_RECORDS_DAMAGED, &records.damaged),
