@@ -3,9 +3,11 @@
 import fcntl
 import json
 import os
+import secrets
 import socket
 import subprocess
 import time
+import urllib.error
 import urllib.request
 from pathlib import Path
 
@@ -127,10 +129,14 @@ class Millraced:
 
     host = "127.0.0.1"
     can_restart = True
+    # The token of its management plane, if changes may be made there.
+    token_file = None
 
     def __init__(self, program, folder, *, store=None, rdma_port=None, mount_port=None,
-                 realm=None, security="sys"):
+                 realm=None, security="sys", more=()):
         self._store = store or stores.Memory()
+        # Further lines of the configuration.
+        self._more = list(more)
         self.realm = realm
         self._security = security
         self.can_be_killed = self._store.survives
@@ -162,12 +168,13 @@ class Millraced:
         exports = [("/scratch", "512MiB", "rw", "none"), ("/readonly", "64MiB", "ro", "none"),
                    ("/squashed", "64MiB", "rw", "root")]
         domain = kerberos.DOMAIN if self.realm else ""
+        token = f", token_file: '{self.token_file}'" if self.token_file else ""
         lines = [
             "reactors: { cores: auto, poll: adaptive }",
             "mempool: { hugepages: off, size: 256MiB }",
             f"fabric: [{{ provider: iwarp, listen: '127.0.0.1:{self.rdma_port}' }}]",
             f"rpc: {{ listen: '127.0.0.1:{self.mount_port}', rpcbind: off }}",
-            f"admin: {{ listen: '127.0.0.1:{self._admin_port}' }}",
+            f"admin: {{ listen: '127.0.0.1:{self._admin_port}'{token} }}",
             # Keeps the secret of the file handles: a mount outlives the service.
             f"state_directory: '{self._folder / 'state'}'",
             f"nfs4: {{ minor_versions: [1, 2], domain: '{domain}' }}",
@@ -183,6 +190,7 @@ class Millraced:
                          f"{security} }}")
         if self.realm:
             lines.append(self.realm.settings())
+        lines += self._more
         self._configuration.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
     def start(self):
@@ -231,6 +239,29 @@ class Millraced:
         self.start()
         return {}
 
+    def leave(self, in_order):
+        """Ends the service, which will be started again at other ports."""
+        if not in_order:
+            self._process.kill()
+            self._process.wait()
+        self._end()
+        self._manager.close()
+        self._manager = ServiceManager()
+        (self._folder / "notify").unlink()
+        self._configuration.unlink()
+        self.rdma_port, self.mount_port = machine.free_port(), machine.free_port()
+
+    def ask(self, method, path, body=None, **headers):
+        """The answer of the management plane to a request, as JSON."""
+        request = urllib.request.Request(
+            f"http://127.0.0.1:{self._admin_port}{path}", method=method,
+            data=None if body is None else json.dumps(body).encode(), headers=headers)
+        try:
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                return json.load(answer)
+        except urllib.error.HTTPError as error:
+            raise ServerError(f"{method} {path}: {error}: {error.read().decode()}") from None
+
     def _gss(self):
         """What the service counted of Kerberos, and its log."""
         with urllib.request.urlopen(f"http://127.0.0.1:{self._admin_port}/metrics",
@@ -262,6 +293,78 @@ class Millraced:
                 raise ServerError("millraced did not end within 30 s of SIGTERM") from None
             self._manager.listen()
         self._process = None
+
+
+class Gateways:
+    """Two of our services with the same files, on the same folders: one serves, and at each restart
+    the other one takes its place and its addresses."""
+
+    host = "127.0.0.1"
+    can_restart = True
+    realm = None
+
+    def __init__(self, program, folder, store, *, rdma_port=None):
+        self.rdma_port = rdma_port or machine.free_port()
+        self.mount_port = self.nfs_port = machine.free_port()
+        # Locks in folders of the host end with the process.
+        self.can_be_killed = store.keeps_locks
+        self._is_fenced = not store.keeps_locks
+        self._folder = Path(folder)
+        self._store = stores.Shared(store)
+        self._token = secrets.token_hex(16)
+        ports = [{"rdma_port": self.rdma_port, "mount_port": self.mount_port}, {}]
+        self._members = [
+            (name, Millraced(program, self._folder / name, store=self._store,
+                             more=self._settings(name), **own))
+            for name, own in zip("ab", ports)]
+
+    def _settings(self, name):
+        return [f"handle_secret: '{self._folder / 'handle-secret'}'",
+                f"gateways: {{ name: {name}, directory: '{self._folder / 'gateways'}' }}"]
+
+    def start(self):
+        """Starts both."""
+        (self._folder / "gateways").mkdir(parents=True)
+        for file, text in (("handle-secret", secrets.token_hex(16)), ("token", self._token)):
+            path = self._folder / file
+            path.touch(mode=0o600)
+            path.write_text(text, encoding="utf-8")
+        for _, member in self._members:
+            member.token_file = self._folder / "token"
+            member.start()
+
+    def obey(self, order):
+        """Has the other one take the place of the one that serves, which ends, in order or not."""
+        only(order, "restart", "kill")
+        (name, gone), (_, other) = self._members
+        gone.leave(order == "restart")
+        allowed = {"Authorization": f"Bearer {self._token}"}
+        fenced = str(self._is_fenced).lower()
+        taken = other.ask("POST", f"/api/v1/gateways/{name}/take-over?fenced={fenced}", **allowed)
+        if not taken["may_reclaim"]:
+            raise ServerError("clients may not reclaim at the other gateway")
+        # As if the address moved.
+        other.ask("PATCH", "/api/v1/config", {
+            "rpc": {"listen": f"127.0.0.1:{self.mount_port}"},
+            "fabric": [{"provider": "iwarp", "listen": f"127.0.0.1:{self.rdma_port}"}],
+        }, **allowed, **{"Content-Type": "application/merge-patch+json", "If-Match": "*"})
+        gone.start()
+        self._members.reverse()
+        return {}
+
+    def problem(self):
+        """How one of them ended, if it ended by itself."""
+        return next(filter(None, (member.problem() for _, member in self._members)), None)
+
+    def said(self):
+        """The ends of both logs."""
+        return "\n".join(f"gateway {name}:\n{member.tail()}" for name, member in self._members)
+
+    def stop(self):
+        """Ends both and removes what they kept."""
+        for _, member in self._members:
+            member.stop()
+        self._store.finish()
 
 
 class Knfsd:

@@ -76,6 +76,7 @@ class Memory:
     """Stores that are gone with the process."""
 
     survives = False
+    keeps_locks = False
 
     def open(self):
         """Nothing to make."""
@@ -92,6 +93,8 @@ class Posix:
     """Folders of this machine, below `root` or on an image of their own."""
 
     survives = True
+    # Locks of a process end with it.
+    keeps_locks = False
 
     def __init__(self, folder, root=None, image=None, keys=()):
         self._image = LoopImage(image, folder) if image else None
@@ -120,3 +123,48 @@ class Posix:
             shutil.rmtree(self._exports, ignore_errors=True)
         if self._image:
             self._image.close()
+
+
+class Ceph(Posix):
+    """Directories of a CephFS file system, which is mounted at `root`, too."""
+
+    # Until the cluster ends the session.
+    keeps_locks = True
+
+    def __init__(self, folder, root, conf, user):
+        super().__init__(folder, root)
+        self._conf, self._user = conf, user
+
+    def text(self, export, size):
+        """The store of an export, as the configuration has it; its directory is made."""
+        super().text(export, size)
+        name = export.strip("/").replace("/", ".")
+        return (f"{{ kind: ceph, conf: '{self._conf}', user: {self._user}, "
+                f"root: '/{self._exports.name}/{name}' }}")
+
+
+class Shared:
+    """A store that several servers open and close."""
+
+    def __init__(self, store):
+        self._store = store
+        self._is_open = False
+        self.survives = store.survives
+
+    def open(self):
+        """Opens it for the first of them."""
+        if not self._is_open:
+            self._store.open()
+            self._is_open = True
+
+    def text(self, export, size):
+        """The store of an export, as the configuration has it."""
+        return self._store.text(export, size)
+
+    def close(self):
+        """Nothing: others may use it."""
+
+    def finish(self):
+        """Closes it after the last of them."""
+        if self._is_open:
+            self._store.close()

@@ -16,7 +16,7 @@ use crate::service::client_records::RecordFolder;
 use crate::service::durable_file::write_durably;
 use crate::service::lock::StateLock;
 use crate::service::secret;
-use crate::state::{GatewayRecord, GatewayRecords, RecoveredClients};
+use crate::state::{DurableClient, GatewayRecord, GatewayRecords, RecoveredClients};
 
 /// The file of a gateway's record, in the folder of its name.
 const RECORD: &str = "gateway";
@@ -156,89 +156,143 @@ impl GatewayFolder {
         }
     }
 
-    /// Moves the records of another gateway's clients into the folder of this one. They are there
-    /// already if an earlier attempt was cut short.
+    /// Moves the records of another gateway's clients into the folder of this one, with those that
+    /// it has taken itself. They are here already if an earlier attempt was cut short. To be called
+    /// while no record is changed by others.
     ///
     /// # Errors
     /// Those of the file system.
     pub fn take_clients(&self, of: &str) -> io::Result<()> {
-        let clients = RecordFolder::path_in(&self.path.join(of));
-        let taken = self.taken(of);
-        fs::create_dir_all(&taken)?;
-        match fs::rename(clients, RecordFolder::path_in(&taken)) {
-            Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
-            _ => File::open(&taken)?.sync_all(),
+        let other = self.path.join(of);
+        let clients = RecordFolder::path_in(&other);
+        let theirs = taken_in(&other)?;
+        if clients.try_exists()? || !theirs.is_empty() {
+            // Of a start before this one, which nobody has proved.
+            for taken in self.taken_from(of)? {
+                if !is_proved(&taken)? {
+                    fs::remove_dir_all(taken)?;
+                }
+            }
+            let used = self.taken_from(of)?;
+            let last = used.last().and_then(|taken| number_of(taken));
+            let number = last.map_or(0, |last| last + 1);
+            let taken = self.own().join(format!("{TAKEN}{of}.{number}"));
+            fs::create_dir(&taken)?;
+            for part in theirs.into_iter().chain(Some(clients)) {
+                let name = part.file_name().unwrap_or_default();
+                match fs::rename(&part, taken.join(name)) {
+                    Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+                    _ => {}
+                }
+            }
+            File::open(&taken)?.sync_all()?;
         }
+        File::open(self.own())?.sync_all()
     }
 
-    fn taken(&self, of: &str) -> PathBuf {
-        self.own().join(format!("{TAKEN}{of}"))
+    /// The folders with records that were taken from a gateway, in their order.
+    fn taken_from(&self, of: &str) -> io::Result<Vec<PathBuf>> {
+        let mut all = taken_in(&self.own())?;
+        all.retain(|taken| taken_of(taken).as_deref() == Some(of));
+        all.sort_by_key(|taken| number_of(taken));
+        Ok(all)
     }
 
-    /// Keeps the clients whose records were taken: they may reclaim.
+    /// Keeps the clients whose records were taken last: they may reclaim.
     ///
     /// # Errors
     /// Those of the file system.
     pub fn prove_taken(&self, of: &str) -> io::Result<()> {
-        write_durably(&self.taken(of).join(PROVED), b"")
+        match self.taken_from(of)?.last() {
+            Some(taken) => write_durably(&taken.join(PROVED), b""),
+            None => Ok(()),
+        }
     }
 
-    /// The clients whose records were taken, if they may reclaim.
+    /// The clients whose records were taken last, if they may reclaim.
     ///
     /// # Errors
     /// Those of the file system.
     pub fn taken_clients(&self, of: &str) -> io::Result<Option<RecoveredClients>> {
-        let taken = self.taken(of);
-        let is_proved = taken.join(PROVED).try_exists()?;
-        is_proved.then(|| RecordFolder::look(&taken)).transpose()
-    }
-
-    /// Forgets the clients whose records were taken.
-    ///
-    /// # Errors
-    /// Those of the file system.
-    pub fn forget_taken(&self, of: &str) -> io::Result<()> {
-        match fs::remove_dir_all(self.taken(of)) {
-            Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
-            _ => Ok(()),
+        match self.taken_from(of)?.last() {
+            Some(taken) if is_proved(taken)? => clients_in(taken).map(Some),
+            _ => Ok(None),
         }
     }
 
-    /// The clients of other gateways that an earlier start of this one has taken and that may
-    /// reclaim. The rest is forgotten.
+    /// The clients of other gateways that this one has taken and that may reclaim. The rest is
+    /// forgotten.
     ///
     /// # Errors
     /// Those of the file system.
-    pub fn taken_before(&self) -> io::Result<Vec<RecoveredClients>> {
+    pub fn all_taken(&self) -> io::Result<Vec<RecoveredClients>> {
         let mut kept = Vec::new();
-        for of in self.taken_names()? {
-            match self.taken_clients(&of)? {
-                Some(clients) => kept.push(clients),
-                None => self.forget_taken(&of)?,
+        for taken in taken_in(&self.own())? {
+            match is_proved(&taken)? {
+                true => kept.push(clients_in(&taken)?),
+                false => fs::remove_dir_all(taken)?,
             }
         }
         Ok(kept)
     }
 
-    /// Forgets all clients of other gateways, once they have reclaimed or are recorded here.
+    /// Forgets all clients of other gateways, when they have reclaimed.
     ///
     /// # Errors
     /// Those of the file system.
-    pub fn forget_all_taken(&self) -> io::Result<()> {
-        self.taken_names()?
-            .iter()
-            .try_for_each(|of| self.forget_taken(of))
-    }
-
-    fn taken_names(&self) -> io::Result<Vec<String>> {
-        let mut names = Vec::new();
-        for entry in fs::read_dir(self.own())? {
-            let name = entry?.file_name();
-            let of = name.to_str().and_then(|name| name.strip_prefix(TAKEN));
-            names.extend(of.map(str::to_owned));
+    pub fn forget_taken(&self) -> io::Result<()> {
+        for taken in taken_in(&self.own())? {
+            fs::remove_dir_all(taken)?;
         }
-        Ok(names)
+        Ok(())
     }
+}
+
+/// The folders with taken records in the folder of a gateway.
+fn taken_in(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if taken_of(&path).is_some() {
+            found.push(path);
+        }
+    }
+    Ok(found)
+}
+
+/// The gateway that records in a folder were taken from, and the number of the folder.
+fn parts_of(taken: &Path) -> Option<(&str, u32)> {
+    let name = taken.file_name()?.to_str()?.strip_prefix(TAKEN)?;
+    let (of, number) = name.rsplit_once('.')?;
+    Some((of, number.parse().ok()?))
+}
+
+fn taken_of(taken: &Path) -> Option<String> {
+    parts_of(taken).map(|(of, _)| of.to_owned())
+}
+
+fn number_of(taken: &Path) -> Option<u32> {
+    parts_of(taken).map(|(_, number)| number)
+}
+
+/// The clients of a folder with taken records, and of those in it that its gateway had taken.
+fn clients_in(taken: &Path) -> io::Result<RecoveredClients> {
+    let mut found = RecordFolder::look(taken)?;
+    for inner in taken_in(taken)? {
+        if is_proved(&inner)? {
+            let more = clients_in(&inner)?;
+            found.lease = found.lease.max(more.lease);
+            let is_new =
+                |one: &DurableClient| !found.clients.iter().any(|own| own.owner == one.owner);
+            let new: Vec<_> = more.clients.into_iter().filter(is_new).collect();
+            found.clients.extend(new);
+        }
+    }
+    Ok(found)
+}
+
+fn is_proved(taken: &Path) -> io::Result<bool> {
+    taken.join(PROVED).try_exists()
 }
 
 /// A record as words, which operators can read.
@@ -288,4 +342,116 @@ fn read_record(file: &Path) -> io::Result<GatewayRecord> {
         *flag = true;
     }
     Ok(record)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::state::RecordChange;
+
+    const LEASE: Duration = Duration::from_secs(90);
+
+    fn gateway(directory: &Path, name: &str) -> GatewayFolder {
+        let gateways = config::Gateways {
+            name: name.to_owned(),
+            directory: directory.to_owned(),
+        };
+        GatewayFolder::open(&gateways).unwrap()
+    }
+
+    /// Records a client at a gateway.
+    fn record(gateway: &GatewayFolder, owner: &str) {
+        let mut opened = RecordFolder::open(&gateway.own(), LEASE).unwrap();
+        let client = DurableClient {
+            owner: owner.as_bytes().into(),
+            verifier: [1; 8],
+            principal: Box::default(),
+            start: opened.recovered.start,
+            denies: false,
+        };
+        opened.folder.apply(&[RecordChange::Keep(client)]).unwrap();
+    }
+
+    fn owners<'a>(all: impl IntoIterator<Item = &'a RecoveredClients>) -> Vec<String> {
+        let clients = all.into_iter().flat_map(|one| &one.clients);
+        let owner = |one: &DurableClient| String::from_utf8(one.owner.to_vec()).unwrap();
+        let mut owners: Vec<_> = clients.map(owner).collect();
+        owners.sort();
+        owners
+    }
+
+    #[test]
+    fn records_are_words_and_others_are_refused_by_the_name_of_their_file() {
+        let shared = tempfile::tempdir().unwrap();
+        let folder = gateway(shared.path(), "a");
+        let all = GatewayRecord {
+            enforces: true,
+            recovers: true,
+            is_proved: true,
+            is_replaced: true,
+        };
+        for record in [GatewayRecord::default(), all] {
+            let changed = |records: &mut GatewayRecords| records.0.insert("a".to_owned(), record);
+            folder.change(changed).unwrap();
+            assert_eq!(folder.read().unwrap().0["a"], record);
+        }
+        let file = shared.path().join("a/gateway");
+        let text = fs::read_to_string(&file).unwrap();
+        assert_eq!(
+            text,
+            "millrace-gateway-1 enforces recovers proved replaced\n"
+        );
+        for text in ["", "millrace-gateway-2\n", "millrace-gateway-1 odd\n"] {
+            fs::write(&file, text).unwrap();
+            let error = folder.read().unwrap_err().to_string();
+            assert!(error.contains("a/gateway is no record"), "{error}");
+        }
+        // Files of others in the folder do not matter, and a gateway without a record.
+        fs::write(&file, "millrace-gateway-1\n").unwrap();
+        fs::write(shared.path().join("note"), "").unwrap();
+        fs::create_dir(shared.path().join("b")).unwrap();
+        assert_eq!(folder.read().unwrap().0.len(), 1);
+        assert_eq!(gateway(shared.path(), "c").identity(), folder.identity());
+    }
+
+    #[test]
+    fn clients_are_taken_once_and_kept_if_that_is_proved() {
+        let shared = tempfile::tempdir().unwrap();
+        let [a, b] = ["a", "b"].map(|name| gateway(shared.path(), name));
+        record(&a, "one");
+        b.take_clients("a").unwrap();
+        // An attempt that was cut short is repeated.
+        b.take_clients("a").unwrap();
+        assert!(b.taken_clients("a").unwrap().is_none());
+        b.prove_taken("a").unwrap();
+        assert_eq!(owners(&b.taken_clients("a").unwrap()), ["one"]);
+        // The next start of that gateway has other clients, which nobody has proved yet.
+        record(&a, "two");
+        b.take_clients("a").unwrap();
+        assert!(b.taken_clients("a").unwrap().is_none());
+        // Those of the next one but one go without a proof.
+        record(&a, "three");
+        b.take_clients("a").unwrap();
+        b.prove_taken("a").unwrap();
+        assert_eq!(owners(&b.taken_clients("a").unwrap()), ["three"]);
+        assert_eq!(owners(&b.all_taken().unwrap()), ["one", "three"]);
+        b.forget_taken().unwrap();
+        assert!(b.all_taken().unwrap().is_empty());
+    }
+
+    #[test]
+    fn what_a_gateway_has_taken_goes_with_its_own_clients() {
+        let shared = tempfile::tempdir().unwrap();
+        let [a, b, c] = ["a", "b", "c"].map(|name| gateway(shared.path(), name));
+        record(&a, "one");
+        b.take_clients("a").unwrap();
+        b.prove_taken("a").unwrap();
+        record(&b, "two");
+        c.take_clients("b").unwrap();
+        assert!(b.all_taken().unwrap().is_empty());
+        // All of it is lost with the locks of that gateway, unless they were kept.
+        assert!(c.taken_clients("b").unwrap().is_none());
+        c.prove_taken("b").unwrap();
+        assert_eq!(owners(&c.all_taken().unwrap()), ["one", "two"]);
+    }
 }

@@ -123,8 +123,9 @@ impl GatewayMember {
             end_replaced(name);
         };
         if own.recovers && !self.ask(|home, _| home.grace().is_some())? {
+            // Before others are granted what these clients had.
+            folder.forget_taken()?;
             folder.change(|records| records.end_recovery(name))?;
-            folder.forget_all_taken()?;
         }
         let records = self.records()?;
         if records.is_recovering() {

@@ -36,7 +36,7 @@ impl JoiningGateway {
     pub fn join(gateways: &config::Gateways) -> io::Result<Self> {
         let folder = GatewayFolder::open(gateways)?;
         let lock = Arc::new(folder.take_name()?);
-        let taken = folder.taken_before()?;
+        let taken = folder.all_taken()?;
         let own = RecordFolder::look(&folder.own())?;
         let has_clients = !own.clients.is_empty() || !taken.is_empty();
         folder.change(|records| records.start(folder.name(), has_clients))?;

@@ -133,12 +133,12 @@ impl GatewayMember {
         let mut clients = 0;
         let taken = folder.taken_clients(of).map_err(unavailable)?;
         let may_reclaim = taken.is_some();
-        match taken {
-            Some(taken) => {
-                clients = taken.clients.len() as u64;
+        if taken.is_some() {
+            // With those that it had taken itself.
+            for taken in folder.all_taken().map_err(unavailable)? {
+                clients += taken.clients.len() as u64;
                 self.ask(move |home, now| home.adopt(taken.clients, taken.lease, now))?;
             }
-            None => folder.forget_taken(of).map_err(unavailable)?,
         }
         tracing::warn!(
             gateway = of,
