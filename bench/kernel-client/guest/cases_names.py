@@ -371,7 +371,7 @@ def devices(context):
     equal(stat.S_IFMT(os.lstat(context.path("socket")).st_mode), stat.S_IFSOCK, "kind of socket")
 
 
-@case
+@case(needs="space")
 def statfs(context):
     """Space is accounted: what a file takes is not free, and is again after."""
     before = os.statvfs(context.root)

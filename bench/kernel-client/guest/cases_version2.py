@@ -42,7 +42,7 @@ def opened(path):
     return os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
 
 
-@case(needs="version 2")
+@case(needs="version 2 space")
 def space_is_allocated(context):
     """fallocate grows a file and takes its space."""
     path = context.path("file")
@@ -59,7 +59,7 @@ def space_is_allocated(context):
     equal(context.fresh(path).st_size, MIB + 5, "size after a failure")
 
 
-@case(needs="version 2")
+@case(needs="version 2 space")
 def holes_are_punched_and_found(context):
     """Punched holes read as zeros, and lseek finds them and the data between them."""
     path = context.path("file")

@@ -50,6 +50,24 @@ fn two_servers_have_the_same_handles_bytes_and_attributes() {
 }
 
 #[test]
+fn a_file_that_another_server_removes_stays_while_it_is_held() {
+    let Some([one, other]) = two() else { return };
+    let file = create(&one.store, &ROOT, one.root(), b"file");
+    write(&one.store, file, 0, b"content").unwrap();
+    let held = now(one.hold(file)).unwrap();
+    now(other.remove(&ROOT, other.root(), b"file"))
+        .result
+        .unwrap();
+    assert_eq!(read(&one.store, file, 0, 100), b"content");
+    write(&one.store, file, 7, b" and more").unwrap();
+    assert_eq!(attributes(&one.store, file).links, 0);
+    // It is gone where nobody holds it.
+    assert_eq!(now(other.attributes(file)), Err(StoreError::Stale));
+    drop(held);
+    assert_eq!(now(one.attributes(file)), Err(StoreError::Stale));
+}
+
+#[test]
 fn a_handle_of_another_file_system_or_object_is_stale() {
     let Some([one, _]) = two() else { return };
     let file = create(&one.store, &ROOT, one.root(), b"file");

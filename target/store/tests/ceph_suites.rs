@@ -7,6 +7,7 @@ mod suites;
 use ceph_common::{with_store, with_strict_store};
 
 suites::namespace_tests!(with_store);
+suites::hold_tests!(with_store);
 suites::permission_tests!(with_store);
 suites::xattr_tests!(with_store);
 // The library reserves no space, tells no holes, and counts space by the sizes of files.

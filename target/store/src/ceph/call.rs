@@ -93,7 +93,8 @@ impl CallContext {
         let found = inode.attributes(&self.session.superuser);
         let found = found.map_err(|error| self.error(error))?;
         // One without names stays known to the cluster for a while.
-        if found.links == 0 || ObjectKey::of(&found) != key {
+        let is_gone = found.links == 0 && !self.session.is_held(key.inode);
+        if is_gone || ObjectKey::of(&found) != key {
             self.session.forget(key.inode);
             return Err(StoreError::Stale);
         }

@@ -9,6 +9,7 @@
 //! | `view` | the context of operations: one reactor's part of a volume, for one client |
 //! | `names`, `create`, `exclusive`, `listing`, `setattr`, `xattrs`, `access_lists` | names and attributes |
 //! | `data`, `ranges` | contents of files |
+//! | `held_files` | files that are open, without a name |
 //! | `cluster_locks` | byte-range locks in the cluster |
 //! | `sys` | the library, with all `unsafe` |
 //!
@@ -26,6 +27,7 @@ mod create;
 mod data;
 mod exclusive;
 mod handle;
+mod held_files;
 mod listing;
 mod names;
 mod permission;

@@ -9,8 +9,8 @@ use super::config::NAME_MAX;
 use super::view::{ClientView, SERVER};
 use crate::name_check as check;
 use crate::{
-    AccessMask, Attributes, Caller, Consistency, FileHold, Handle, Kind, Linked, Modified, Renamed,
-    Result, Statistics, StoreError,
+    AccessMask, Attributes, Caller, Consistency, Handle, Kind, Linked, Modified, Renamed, Result,
+    Statistics, StoreError,
 };
 
 /// More directories are not above each other: a path has 4096 bytes.
@@ -77,11 +77,6 @@ impl ClientView<'_> {
     }
 
     /// The cluster keeps no files for the clients of this server.
-    #[allow(clippy::unused_async)] // As the other operations of a store.
-    pub(super) async fn hold(&self, _file: Handle) -> Result<FileHold> {
-        Ok(FileHold::default())
-    }
-
     pub(super) async fn statistics(&self, object: Handle) -> Result<Statistics> {
         let found = self.ask(&SERVER, move |context| {
             let found = context.object(object)?;

@@ -1,6 +1,7 @@
 //! A mount, and the objects and files that are kept of it. All of it is used by helpers only, since
 //! also closing may block.
 
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
@@ -21,6 +22,10 @@ const FILE_IDLE: Duration = Duration::from_secs(5);
 pub(super) struct Session {
     // Dropped in this order.
     files: Mutex<Lru<(u64, OpenMode), IdleEntry<File>>>,
+    /// Files that are held, and how often.
+    held: Mutex<HashMap<u64, (Arc<File>, usize)>>,
+    /// Files that are held no longer.
+    released: Mutex<Vec<Arc<File>>>,
     objects: Mutex<Lru<u64, IdleEntry<Inode>>>,
     root: Arc<Inode>,
     pub root_handle: Handle,
@@ -62,6 +67,8 @@ impl Session {
         let file_system = handle::file_system(mount.file_system_number(), &found);
         Ok(Self {
             files: Mutex::new(Lru::new()),
+            held: Mutex::default(),
+            released: Mutex::default(),
             objects: Mutex::new(Lru::new()),
             root_handle: ObjectKey::of(&found).handle(file_system),
             root,
@@ -158,6 +165,44 @@ impl Session {
         Ok(value)
     }
 
+    /// Holds an object's file, once more.
+    ///
+    /// # Errors
+    /// Errors of the cluster.
+    pub fn hold(&self, number: u64, inode: &Arc<Inode>) -> Result<(), Errno> {
+        let add = |held: &mut HashMap<u64, (Arc<File>, usize)>| {
+            held.get_mut(&number).map(|(_, holds)| *holds += 1)
+        };
+        if add(&mut lock(&self.held)).is_some() {
+            return Ok(());
+        }
+        // Not under the lock: this may block. Others may do the same meanwhile.
+        let file = Arc::new(File::open(inode, &self.superuser, OpenMode::Read)?);
+        let mut held = lock(&self.held);
+        if add(&mut held).is_none() {
+            held.insert(number, (Arc::clone(&file), 1));
+        }
+        drop(held);
+        Ok(())
+    }
+
+    /// Ends a hold. The next [`Session::sweep`] closes the file, as that may block.
+    pub fn release(&self, number: u64) {
+        let mut held = lock(&self.held);
+        if let Some((_, holds)) = held.get_mut(&number) {
+            *holds -= 1;
+            if *holds == 0 {
+                let file = held.remove(&number).map(|(file, _)| file);
+                lock(&self.released).extend(file);
+            }
+        }
+    }
+
+    /// Whether an object's file is held.
+    pub fn is_held(&self, number: u64) -> bool {
+        lock(&self.held).contains_key(&number)
+    }
+
     /// An object's file if it is open for writing already.
     pub fn written_file(&self, number: u64) -> Option<Arc<File>> {
         let mut files = lock(&self.files);
@@ -176,6 +221,7 @@ impl Session {
 
     /// Lets go of what has not been used for long.
     pub fn sweep(&self, now: Instant) {
+        drop(std::mem::take(&mut *lock(&self.released)));
         drop(idle(&self.files, now, FILE_IDLE));
         drop(idle(&self.objects, now, OBJECT_IDLE));
     }

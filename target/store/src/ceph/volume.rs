@@ -403,7 +403,7 @@ impl Drop for VolumeState {
 }
 
 /// Drops a session. If it is the last of it, that unmounts, which a reactor must not wait for.
-fn end(session: Option<Arc<Session>>) {
+pub(super) fn end(session: Option<Arc<Session>>) {
     let Some(session) = session.and_then(Arc::into_inner) else {
         return;
     };
