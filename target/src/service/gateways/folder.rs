@@ -209,14 +209,15 @@ impl GatewayFolder {
         }
     }
 
-    /// The clients whose records were taken last, if they may reclaim.
+    /// Whether the clients whose records were taken last may reclaim. If there are none, nobody loses
+    /// anything.
     ///
     /// # Errors
     /// Those of the file system.
-    pub fn taken_clients(&self, of: &str) -> io::Result<Option<RecoveredClients>> {
+    pub fn may_reclaim(&self, of: &str) -> io::Result<bool> {
         match self.taken_from(of)?.last() {
-            Some(taken) if is_proved(taken)? => clients_in(taken).map(Some),
-            _ => Ok(None),
+            Some(taken) => Ok(is_proved(taken)? || clients_in(taken)?.clients.is_empty()),
+            None => Ok(true),
         }
     }
 
@@ -422,21 +423,24 @@ mod tests {
         b.take_clients("a").unwrap();
         // An attempt that was cut short is repeated.
         b.take_clients("a").unwrap();
-        assert!(b.taken_clients("a").unwrap().is_none());
+        assert!(!b.may_reclaim("a").unwrap());
         b.prove_taken("a").unwrap();
-        assert_eq!(owners(&b.taken_clients("a").unwrap()), ["one"]);
+        assert!(b.may_reclaim("a").unwrap());
         // The next start of that gateway has other clients, which nobody has proved yet.
         record(&a, "two");
         b.take_clients("a").unwrap();
-        assert!(b.taken_clients("a").unwrap().is_none());
+        assert!(!b.may_reclaim("a").unwrap());
         // Those of the next one but one go without a proof.
         record(&a, "three");
         b.take_clients("a").unwrap();
         b.prove_taken("a").unwrap();
-        assert_eq!(owners(&b.taken_clients("a").unwrap()), ["three"]);
         assert_eq!(owners(&b.all_taken().unwrap()), ["one", "three"]);
         b.forget_taken().unwrap();
         assert!(b.all_taken().unwrap().is_empty());
+        // One without clients loses nothing.
+        RecordFolder::open(&a.own(), LEASE).unwrap();
+        b.take_clients("a").unwrap();
+        assert!(b.may_reclaim("a").unwrap() && b.may_reclaim("c").unwrap());
     }
 
     #[test]
@@ -450,7 +454,7 @@ mod tests {
         c.take_clients("b").unwrap();
         assert!(b.all_taken().unwrap().is_empty());
         // All of it is lost with the locks of that gateway, unless they were kept.
-        assert!(c.taken_clients("b").unwrap().is_none());
+        assert!(!c.may_reclaim("b").unwrap());
         c.prove_taken("b").unwrap();
         assert_eq!(owners(&c.all_taken().unwrap()), ["one", "two"]);
     }

@@ -131,9 +131,8 @@ impl GatewayMember {
             folder.prove_taken(of).map_err(unavailable)?;
         }
         let mut clients = 0;
-        let taken = folder.taken_clients(of).map_err(unavailable)?;
-        let may_reclaim = taken.is_some();
-        if taken.is_some() {
+        let may_reclaim = folder.may_reclaim(of).map_err(unavailable)?;
+        if may_reclaim {
             // With those that it had taken itself.
             for taken in folder.all_taken().map_err(unavailable)? {
                 clients += taken.clients.len() as u64;
