@@ -4,6 +4,7 @@ mod adoption;
 mod clients;
 mod expiry;
 mod fences;
+mod gateways;
 mod host_locks;
 mod lasting_delegations;
 mod link;

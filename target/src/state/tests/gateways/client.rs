@@ -1,0 +1,556 @@
+//! Clients: each has mounts, with opens and locks, and reclaims them where their address is served.
+
+use std::collections::VecDeque;
+
+use super::dice::GatewayDice;
+use super::gateway::{EXPORT, GatewayRun};
+use super::judge::{BelievedLock, LockParty};
+use super::shared_files::BYTES;
+use super::world::GatewayWorld;
+use super::{PRINCIPAL, TestClient, caller, session_request};
+use crate::state::{
+    AnswerTicket, ByteRange, ChannelLimits, ExchangeRequest, FileKey, LockHolder, LockMode,
+    LockRequest, OpenTerms, SessionConditions, SessionRequest, ShareMode, StateError, StateHome,
+    Stateid,
+};
+use millrace_store::Handle;
+
+/// A mount: clients know an address, not a gateway.
+#[derive(Debug)]
+struct ClientMount {
+    address: usize,
+    /// Where it was last.
+    last: Option<GatewayRun>,
+}
+
+/// A client as it is known to one run of a gateway.
+struct ClientLink {
+    at: GatewayRun,
+    known: TestClient,
+    is_complete: bool,
+}
+
+/// A file that a client has open, with its locks.
+#[derive(Debug)]
+struct ClientOpen {
+    mount: usize,
+    file: FileKey,
+    /// Where it was granted or reclaimed last.
+    at: GatewayRun,
+    stateid: Stateid,
+    lock: Option<Stateid>,
+    locks: Vec<BelievedLock>,
+}
+
+/// A request for a lock that is not answered yet.
+#[derive(Clone, Copy, Debug)]
+struct PendingLock {
+    at: GatewayRun,
+    mount: usize,
+    file: FileKey,
+    range: ByteRange,
+    mode: LockMode,
+    /// The grant that is reclaimed.
+    reclaims: Option<u64>,
+}
+
+/// A client.
+pub(super) struct SimulatedClient {
+    owner: Vec<u8>,
+    mounts: Vec<ClientMount>,
+    links: Vec<ClientLink>,
+    opens: Vec<ClientOpen>,
+    pending: Option<PendingLock>,
+    pub silent_until: u64,
+    /// Whether it has got a lock since the faults have stopped.
+    pub is_served: bool,
+}
+
+impl std::fmt::Debug for SimulatedClient {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut shown = formatter.debug_struct("SimulatedClient");
+        shown.field("mounts", &self.mounts).field("opens", &self.opens);
+        shown.finish_non_exhaustive()
+    }
+}
+
+const OPEN_OWNERS: [&[u8]; 2] = [b"open 0", b"open 1"];
+const LOCK_OWNERS: [&[u8]; 2] = [b"lock 0", b"lock 1"];
+
+fn key(number: u32) -> FileKey {
+    let mut bytes = [0; 12];
+    bytes[..4].copy_from_slice(&number.to_be_bytes());
+    FileKey {
+        export: EXPORT,
+        object: Handle::new(&bytes).expect("short"),
+    }
+}
+
+/// A file that only one client uses.
+fn own_file(client: usize) -> FileKey {
+    key(1 << 24 | u32::try_from(client).expect("few"))
+}
+
+fn current(stateid: Stateid) -> Stateid {
+    Stateid {
+        sequence: 0,
+        ..stateid
+    }
+}
+
+/// Makes a client known to a home.
+fn establish(home: &mut StateHome, owner: &[u8], now: std::time::Duration) -> Option<TestClient> {
+    let request = ExchangeRequest {
+        owner,
+        verifier: [1; 8],
+        caller: &caller(PRINCIPAL),
+        guarded: None,
+        update: false,
+    };
+    let known = home.exchange_id(&request, now).ok()?;
+    let request = session_request(known.client_id, known.sequence_id);
+    let request = SessionRequest {
+        fore: ChannelLimits {
+            requests: 1,
+            ..request.fore
+        },
+        ..request
+    };
+    let session = home.create_session(&request, now).ok()?.session;
+    Some(TestClient {
+        id: known.client_id,
+        session: home.sessions().find(session).ok()?.share(),
+    })
+}
+
+impl SimulatedClient {
+    pub fn new(index: usize, addresses: usize, dice: &mut GatewayDice) -> Self {
+        let mounts = if dice.once_in(4) { 2 } else { 1 };
+        let mount = |at: usize| ClientMount {
+            address: (index + at) % addresses,
+            last: None,
+        };
+        Self {
+            owner: format!("client {index}").into_bytes(),
+            mounts: (0..mounts).map(mount).collect(),
+            links: Vec::new(),
+            opens: Vec::new(),
+            pending: None,
+            silent_until: 0,
+            is_served: false,
+        }
+    }
+
+    fn open_of(&mut self, mount: usize, file: &FileKey) -> Option<&mut ClientOpen> {
+        let mut opens = self.opens.iter_mut();
+        opens.find(|open| open.mount == mount && open.file == *file)
+    }
+
+    /// Forgets what it had at a run of a gateway. Returns the number of locks.
+    fn forget(&mut self, is_gone: impl Fn(&ClientOpen) -> bool) -> u64 {
+        let gone = self.opens.extract_if(.., |open| is_gone(open));
+        gone.map(|open| open.locks.len() as u64).sum()
+    }
+}
+
+impl GatewayWorld {
+    /// Where an address is served.
+    fn server(&self, address: usize) -> Option<GatewayRun> {
+        let gateway = self.addresses[address];
+        let home = self.gateways[gateway].home.as_ref();
+        home.map(|_| self.run_of(gateway))
+    }
+
+    fn home_at(&mut self, at: GatewayRun) -> Option<&mut StateHome> {
+        let is_it = self.run_of(at.gateway) == at;
+        self.gateways[at.gateway].home.as_mut().filter(|_| is_it)
+    }
+
+    /// A client does something.
+    pub fn client_acts(&mut self, index: usize) {
+        if self.clients[index].silent_until > self.now && !self.is_quiet {
+            return;
+        }
+        let now = self.clock();
+        let known: Vec<GatewayRun> = self.clients[index].links.iter().map(|one| one.at).collect();
+        for at in known {
+            if self.home_at(at).is_none() {
+                self.clients[index].links.retain(|link| link.at != at);
+                let pending = &mut self.clients[index].pending;
+                *pending = pending.filter(|pending| pending.at != at);
+            } else {
+                self.look_for_losses(index, at);
+            }
+        }
+        let client = &self.clients[index];
+        client.links.iter().for_each(|link| link.known.session.renew_lease(0, now));
+        if client.pending.is_some() {
+            return;
+        }
+        let mount = self.dice.index(client.mounts.len());
+        let Some(at) = self.server(client.mounts[mount].address) else {
+            return;
+        };
+        self.act(index, mount, at);
+        self.settle(at.gateway);
+    }
+
+    /// Acknowledges revoked state.
+    fn look_for_losses(&mut self, index: usize, at: GatewayRun) {
+        let client = &mut self.clients[index];
+        let Some(link) = client.links.iter().find(|link| link.at == at) else {
+            return;
+        };
+        let conditions = link.known.session.conditions();
+        let id = link.known.id;
+        let losses = [SessionConditions::ADMIN_REVOKED, SessionConditions::EXPIRED_SOME];
+        if !losses.iter().any(|one| conditions.contains(*one)) {
+            return;
+        }
+        let Some(home) = self.gateways[at.gateway].home.as_mut() else {
+            return;
+        };
+        let opens = client.opens.iter().filter(|open| open.at == at);
+        let stateids: Vec<Stateid> = opens.map(|open| open.stateid).collect();
+        for stateid in stateids {
+            if home.test_stateids(id, &[stateid])[0].is_err() {
+                let _ = home.free_stateid(id, &stateid);
+                self.figures.revoked += client.forget(|open| open.at == at && open.stateid == stateid);
+            }
+        }
+    }
+
+    fn act(&mut self, index: usize, mount: usize, at: GatewayRun) {
+        let now = self.clock();
+        let run_of = |world: &Self, open: &ClientOpen| {
+            world.server(world.clients[index].mounts[open.mount].address)
+        };
+        let is_new = !self.clients[index].links.iter().any(|link| link.at == at);
+        if is_new {
+            let owner = self.clients[index].owner.clone();
+            let Some(home) = self.home_at(at) else { return };
+            if let Some(known) = establish(home, &owner, now) {
+                self.clients[index].links.push(ClientLink {
+                    at,
+                    known,
+                    is_complete: false,
+                });
+            }
+            return;
+        }
+        let moved = self.clients[index].mounts[mount].last.replace(at) != Some(at);
+        let link = self.clients[index].links.iter_mut().find(|link| link.at == at);
+        if let Some(link) = link.filter(|_| moved) {
+            link.is_complete = false;
+        }
+        let opens = &self.clients[index].opens;
+        let elsewhere = |open: &ClientOpen| open.at != at && run_of(self, open) == Some(at);
+        if let Some(open) = opens.iter().position(elsewhere) {
+            self.reclaim_open(index, open, at);
+            return;
+        }
+        let mut opens = opens.iter().filter(|open| open.at == at);
+        let lost = opens.find_map(|open| {
+            let lock = open.locks.iter().find(|lock| !lock.is_here)?;
+            Some(PendingLock {
+                at,
+                mount: open.mount,
+                file: open.file,
+                range: lock.range,
+                mode: lock.mode,
+                reclaims: Some(lock.grant),
+            })
+        });
+        if let Some(lost) = lost {
+            self.ask(index, lost);
+            return;
+        }
+        let link = self.clients[index].links.iter().find(|link| link.at == at);
+        if link.is_some_and(|link| !link.is_complete) {
+            self.complete(index, at);
+        } else {
+            self.work(index, mount, at);
+        }
+    }
+
+    fn id_at(&self, index: usize, at: GatewayRun) -> Option<crate::state::ClientId> {
+        let mut links = self.clients[index].links.iter();
+        links.find(|link| link.at == at).map(|link| link.known.id)
+    }
+
+    fn complete(&mut self, index: usize, at: GatewayRun) {
+        let now = self.clock();
+        let Some(id) = self.id_at(index, at) else { return };
+        let Some(home) = self.home_at(at) else { return };
+        match home.reclaim_complete(id, now) {
+            Ok(()) | Err(StateError::CompleteAlready) => {
+                let mut links = self.clients[index].links.iter_mut();
+                if let Some(link) = links.find(|link| link.at == at) {
+                    link.is_complete = true;
+                }
+            }
+            Err(StateError::BadSession) => self.leave(index, at),
+            Err(_) => {}
+        }
+    }
+
+    /// The gateway does not know the client any more.
+    fn leave(&mut self, index: usize, at: GatewayRun) {
+        let client = &mut self.clients[index];
+        client.links.retain(|link| link.at != at);
+        self.figures.revoked += client.forget(|open| open.at == at);
+    }
+
+    fn open_at(
+        &mut self,
+        index: usize,
+        (mount, file): (usize, FileKey),
+        at: GatewayRun,
+        reclaims: bool,
+    ) -> Result<Stateid, StateError> {
+        let now = self.clock();
+        let id = self.id_at(index, at).ok_or(StateError::BadSession)?;
+        let home = self.home_at(at).ok_or(StateError::Delay)?;
+        let terms = OpenTerms {
+            reclaims,
+            is_lasting: true,
+            is_delegable: false,
+        };
+        let modes = (ShareMode::BOTH, ShareMode::NONE);
+        let opened = home.open_under(terms, id, OPEN_OWNERS[mount], file, modes, now);
+        opened.map(|opened| current(opened.stateid))
+    }
+
+    fn reclaim_open(&mut self, index: usize, open: usize, at: GatewayRun) {
+        let known = &self.clients[index].opens[open];
+        match self.open_at(index, (known.mount, known.file), at, true) {
+            Ok(stateid) => {
+                let open = &mut self.clients[index].opens[open];
+                (open.at, open.stateid, open.lock) = (at, stateid, None);
+                for lock in &mut open.locks {
+                    lock.is_here = false;
+                }
+            }
+            Err(StateError::NoGrace | StateError::ReclaimConflict) => {
+                let open = self.clients[index].opens.swap_remove(open);
+                self.figures.lost += open.locks.len() as u64;
+            }
+            Err(StateError::BadSession) => self.leave(index, at),
+            Err(_) => {}
+        }
+    }
+
+    fn work(&mut self, index: usize, mount: usize, at: GatewayRun) {
+        let is_own = self.is_quiet;
+        if is_own && self.clients[index].is_served {
+            return;
+        }
+        let file = match is_own {
+            true => own_file(index),
+            false => key(u32::try_from(self.dice.below(u64::from(self.size.files))).unwrap_or(0)),
+        };
+        let choice = if is_own { 0 } else { self.dice.below(8) };
+        if choice >= 5 {
+            self.give_back(index, mount, at, choice == 7);
+            return;
+        }
+        if self.clients[index].open_of(mount, &file).is_none() {
+            if let Ok(stateid) = self.open_at(index, (mount, file), at, false) {
+                self.clients[index].opens.push(ClientOpen {
+                    mount,
+                    file,
+                    at,
+                    stateid,
+                    lock: None,
+                    locks: Vec::new(),
+                });
+            }
+            return;
+        }
+        let first = self.dice.below(BYTES);
+        let length = self.dice.between(1, 3).min(BYTES - first);
+        let mode = match self.dice.once_in(2) {
+            true => LockMode::Write,
+            false => LockMode::Read,
+        };
+        let Ok(range) = ByteRange::new(first, length) else {
+            return;
+        };
+        let open = self.clients[index].open_of(mount, &file);
+        let overlaps = |lock: &BelievedLock| lock.range.overlaps(&range);
+        if open.is_some_and(|open| open.locks.iter().any(overlaps)) {
+            // That is a change of the lock, of which the log has no notion.
+            self.give_back(index, mount, at, false);
+            return;
+        }
+        self.ask(
+            index,
+            PendingLock {
+                at,
+                mount,
+                file,
+                range,
+                mode,
+                reclaims: None,
+            },
+        );
+    }
+
+    /// Unlocks something, or closes a file.
+    fn give_back(&mut self, index: usize, mount: usize, at: GatewayRun, closes: bool) {
+        let now = self.clock();
+        let Some(id) = self.id_at(index, at) else { return };
+        let client = &mut self.clients[index];
+        let is_here = |open: &ClientOpen| open.mount == mount && open.at == at;
+        let Some(chosen) = client.opens.iter().position(is_here) else {
+            return;
+        };
+        let open = &mut client.opens[chosen];
+        let Some(home) = self.gateways[at.gateway].home.as_mut() else {
+            return;
+        };
+        if closes {
+            let _ = home.close(id, &open.file, &open.stateid, now);
+            client.opens.swap_remove(chosen);
+        } else if let Some(stateid) = open.lock
+            && !open.locks.is_empty()
+        {
+            let lock = open.locks.swap_remove(0);
+            let _ = home.unlock(id, &open.file, &stateid, lock.range, now);
+        }
+    }
+
+    fn ask(&mut self, index: usize, asked: PendingLock) {
+        let now = self.clock();
+        let Some(id) = self.id_at(index, asked.at) else { return };
+        let Some(open) = self.clients[index].open_of(asked.mount, &asked.file) else {
+            return;
+        };
+        let request = LockRequest {
+            client: id,
+            file: asked.file,
+            holder: LockHolder::New {
+                open: open.stateid,
+                owner: LOCK_OWNERS[asked.mount],
+            },
+            range: asked.range,
+            mode: asked.mode,
+            waits: asked.reclaims.is_none() && self.dice.once_in(8),
+            reclaims: asked.reclaims.is_some(),
+        };
+        let Some(home) = self.home_at(asked.at) else { return };
+        let asker = AnswerTicket::for_test(index, 0);
+        match home.lock_on_host(&request, asker, now) {
+            Some(outcome) => self.learn(index, asked, outcome),
+            None => self.clients[index].pending = Some(asked),
+        }
+    }
+
+    /// Hands answers of a home to clients.
+    pub fn answer(&mut self, at: GatewayRun) {
+        let mut answers = VecDeque::new();
+        if let Some(home) = self.home_at(at) {
+            answers.extend(std::iter::from_fn(|| home.take_host_answer()));
+        }
+        for (index, answer) in answers {
+            let pending = self.clients[index].pending.take();
+            if let Some(pending) = pending.filter(|pending| pending.at == at) {
+                self.learn(index, pending, answer.into_value());
+            }
+        }
+    }
+
+    /// A client learns what became of its request.
+    fn learn(&mut self, index: usize, asked: PendingLock, outcome: Result<Stateid, StateError>) {
+        let PendingLock { at, mount, file, range, mode, reclaims } = asked;
+        match outcome {
+            Ok(stateid) => self.granted(index, &asked, stateid),
+            Err(StateError::NoGrace | StateError::ReclaimConflict) if reclaims.is_some() => {
+                self.figures.lost += 1;
+                self.figures.conflicts +=
+                    u64::from(outcome == Err(StateError::ReclaimConflict));
+                if let Some(open) = self.clients[index].open_of(mount, &file) {
+                    open.locks.retain(|lock| (lock.range, lock.mode) != (range, mode));
+                }
+            }
+            Err(StateError::BadSession) => self.leave(index, at),
+            Err(StateError::BadStateid | StateError::OldStateid) => {
+                let client = &mut self.clients[index];
+                self.figures.revoked +=
+                    client.forget(|open| open.at == at && open.mount == mount && open.file == file);
+            }
+            Err(StateError::Denied(_)) => self.figures.denied += 1,
+            Err(_) => {}
+        }
+    }
+
+    fn granted(&mut self, index: usize, asked: &PendingLock, stateid: Stateid) {
+        let PendingLock { at, mount, file, range, mode, reclaims } = *asked;
+        let party = LockParty { client: index, mount };
+        let session = self.gateways[at.gateway].session;
+        if session.is_some_and(|session| self.files.has_session(session)) {
+            self.judge(party, asked);
+        }
+        let grant = match reclaims {
+            Some(grant) => grant,
+            None => self.log.note(party, &file, &range, mode),
+        };
+        match reclaims {
+            Some(_) => self.figures.reclaims += 1,
+            None => self.figures.grants += 1,
+        }
+        if self.is_quiet && file == own_file(index) {
+            let client = &mut self.clients[index];
+            self.served += usize::from(!std::mem::replace(&mut client.is_served, true));
+        }
+        if let Some(open) = self.clients[index].open_of(mount, &file) {
+            open.lock = Some(current(stateid));
+            open.locks.retain(|lock| lock.range != range);
+            open.locks.push(BelievedLock {
+                range,
+                mode,
+                grant,
+                is_here: true,
+            });
+        }
+    }
+
+    /// Whether a grant that a client can use is one that must never be.
+    fn judge(&mut self, party: LockParty, asked: &PendingLock) {
+        let PendingLock { file, range, mode, reclaims, .. } = *asked;
+        let others = self.log.others(party, &file, &range, mode);
+        for (other, last) in others {
+            if let Some(lock) = self.rightly_has(other, &file, &range, mode) {
+                self.violation = Some(format!("{party:?} gets what {other:?} has: {asked:?}, {lock:?}"));
+            }
+            if reclaims.is_some_and(|grant| last > grant) {
+                self.violation = Some(format!(
+                    "{party:?} reclaims what {other:?} was granted in between: {asked:?}"
+                ));
+            }
+        }
+    }
+
+    /// A lock that a party believes that it has, and can use, which excludes another one.
+    fn rightly_has(
+        &self,
+        party: LockParty,
+        file: &FileKey,
+        range: &ByteRange,
+        mode: LockMode,
+    ) -> Option<BelievedLock> {
+        let client = &self.clients[party.client];
+        let mut opens = client.opens.iter();
+        let open = opens.find(|open| open.mount == party.mount && open.file == *file)?;
+        let excludes = |lock: &&BelievedLock| {
+            lock.is_here && lock.range.overlaps(range) && lock.mode.excludes(mode)
+        };
+        let lock = open.locks.iter().find(excludes)?;
+        let gateway = &self.gateways[open.at.gateway];
+        let home = gateway.home.as_ref().filter(|_| gateway.run == open.at.run)?;
+        let session = gateway.session.filter(|session| self.files.has_session(*session));
+        let link = client.links.iter().find(|link| link.at == open.at)?;
+        let is_in_force = home.test_stateids(link.known.id, &[open.lock?])[0].is_ok();
+        (session.is_some() && is_in_force).then_some(*lock)
+    }
+}

@@ -1,0 +1,94 @@
+//! A simulation of gateways of one file system and their clients, in virtual time. Everything follows
+//! from a seed.
+//!
+//! `MILLRACE_GATEWAY_SEEDS=5000` runs that many seeds instead of the default number, and
+//! `MILLRACE_GATEWAY_SEEDS=17..18` runs those of a range.
+
+mod client;
+mod control;
+mod dice;
+mod disk;
+mod figures;
+mod gateway;
+mod judge;
+mod rules;
+mod shared_files;
+mod world;
+
+use std::ops::Range;
+
+use super::*;
+use dice::GatewayDice;
+use figures::GatewayFigures;
+use rules::BrokenRule;
+use world::{GatewayWorld, WorldSize};
+
+/// Short, so that grace periods are.
+const LEASE: Duration = Duration::from_secs(20);
+
+/// Seeds of an ordinary test run.
+const SEEDS: u64 = 40;
+
+fn seeds() -> Range<u64> {
+    let Ok(text) = std::env::var("MILLRACE_GATEWAY_SEEDS") else {
+        return 0..SEEDS;
+    };
+    let number = |text: &str| -> u64 {
+        let wrong = |_| panic!("MILLRACE_GATEWAY_SEEDS is neither a number nor a range: {text}");
+        text.parse().unwrap_or_else(wrong)
+    };
+    match text.split_once("..") {
+        Some((first, end)) => number(first)..number(end),
+        None => 0..number(&text),
+    }
+}
+
+/// A small world, as a seed wants it.
+fn size(seed: u64) -> WorldSize {
+    let mut dice = GatewayDice::new(!seed);
+    let gateways = dice.between(2, 5);
+    WorldSize {
+        gateways: usize::try_from(gateways).expect("few"),
+        clients: usize::try_from(dice.between(3, 8)).expect("few"),
+        files: 2,
+        pause: 300,
+        fault_pause: dice.between(2_000, 20_000),
+        faults: 200_000,
+    }
+}
+
+/// Runs a seed without a fault in the rules.
+fn run(seed: u64) -> GatewayFigures {
+    GatewayWorld::new(seed, size(seed), None).run().unwrap_or_else(|what| {
+        panic!(
+            "seed {seed}: {what}\nreplay it with: MILLRACE_GATEWAY_SEEDS={seed}..{} cargo test -p \
+             millrace --lib state::tests::gateways::seeds_keep -- --nocapture",
+            seed + 1
+        )
+    })
+}
+
+#[test]
+fn seeds_keep_locks_apart_and_serve_everybody() {
+    let mut sum = GatewayFigures::default();
+    for seed in seeds() {
+        sum.add(&run(seed));
+    }
+    println!("{sum:?}");
+}
+
+#[test]
+fn each_broken_rule_is_found() {
+    let mut missed = Vec::new();
+    for rule in BrokenRule::ALL {
+        let found = (0..400).find_map(|seed| {
+            let outcome = GatewayWorld::new(seed, size(seed), Some(rule)).run();
+            outcome.err().map(|what| (seed, what))
+        });
+        match found {
+            Some((seed, what)) => println!("{rule:?}: seed {seed}: {what}"),
+            None => missed.push(rule),
+        }
+    }
+    assert_eq!(missed, []);
+}

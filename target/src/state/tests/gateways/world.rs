@@ -1,0 +1,384 @@
+//! All gateways and clients, and what happens to them in virtual time.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::time::Duration;
+
+use super::client::SimulatedClient;
+use super::dice::GatewayDice;
+use super::figures::GatewayFigures;
+use super::gateway::{ControlStep, ControlWish, GatewayRun, SimulatedGateway};
+use super::judge::GrantLog;
+use super::rules::BrokenRule;
+use super::shared_files::{SharedFiles, SharedSession};
+use crate::state::GatewayRecords;
+
+/// Something that happens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum WorldEvent {
+    /// A gateway starts.
+    Start(usize),
+    /// Another gateway is to take its place.
+    TakeOver(usize),
+    /// The control thread of a gateway gets on.
+    Control(GatewayRun),
+    /// Its thread for locks of files.
+    Host(GatewayRun),
+    /// Its thread for records.
+    Disk(GatewayRun),
+    /// A client does something.
+    Client(usize),
+    /// The cluster ends a session.
+    EndSession(SharedSession),
+    /// Something goes wrong.
+    Fault,
+}
+
+/// The size of a world, in milliseconds.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct WorldSize {
+    pub gateways: usize,
+    pub clients: usize,
+    /// Files that clients share.
+    pub files: u32,
+    /// Between two actions of a client, about.
+    pub pause: u64,
+    /// Between two faults, about.
+    pub fault_pause: u64,
+    /// How long there are faults.
+    pub faults: u64,
+}
+
+/// How long it takes at most until everybody gets a lock when the faults have stopped.
+const QUIET_MAX: u64 = 300_000;
+
+/// The world.
+#[derive(Debug)]
+pub(super) struct GatewayWorld {
+    pub now: u64,
+    pub dice: GatewayDice,
+    pub rule: Option<BrokenRule>,
+    pub size: WorldSize,
+    pub gateways: Vec<SimulatedGateway>,
+    pub clients: Vec<SimulatedClient>,
+    pub records: GatewayRecords,
+    pub files: SharedFiles,
+    pub log: GrantLog,
+    /// The gateway that serves each address, or is to serve it again.
+    pub addresses: Vec<usize>,
+    pub figures: GatewayFigures,
+    /// Whether the faults have stopped.
+    pub is_quiet: bool,
+    /// Clients that have got a lock since.
+    pub served: usize,
+    pub violation: Option<String>,
+    /// How long the cluster keeps the session of a gateway that is gone.
+    session_time: u64,
+    recovering_since: Option<u64>,
+    queue: BinaryHeap<Reverse<(u64, u64, WorldEvent)>>,
+    serial: u64,
+}
+
+impl GatewayWorld {
+    pub fn new(seed: u64, size: WorldSize, rule: Option<BrokenRule>) -> Self {
+        let mut dice = GatewayDice::new(seed);
+        let gateways = (0..size.gateways).map(SimulatedGateway::new).collect();
+        let clients = (0..size.clients).map(|index| {
+            SimulatedClient::new(index, size.gateways, &mut dice)
+        });
+        let clients = clients.collect();
+        let session_time = dice.between(2_000, 40_000);
+        let mut world = Self {
+            now: 1_000_000,
+            dice,
+            rule,
+            size,
+            gateways,
+            clients,
+            records: GatewayRecords::default(),
+            files: SharedFiles::default(),
+            log: GrantLog::default(),
+            addresses: (0..size.gateways).collect(),
+            figures: GatewayFigures::default(),
+            is_quiet: false,
+            served: 0,
+            violation: None,
+            session_time,
+            recovering_since: None,
+            queue: BinaryHeap::new(),
+            serial: 0,
+        };
+        for index in 0..size.gateways {
+            world.at(0, WorldEvent::Start(index));
+        }
+        for index in 0..size.clients {
+            world.at_random(size.pause, WorldEvent::Client(index));
+        }
+        world.at_random(size.fault_pause, WorldEvent::Fault);
+        world
+    }
+
+    /// Lets everything happen.
+    ///
+    /// # Errors
+    /// What must never happen.
+    pub fn run(mut self) -> Result<GatewayFigures, String> {
+        let quiet_from = self.now + self.size.faults;
+        let most = quiet_from + QUIET_MAX;
+        while let Some(Reverse((at, _, event))) = self.queue.pop() {
+            if !self.is_quiet && at >= quiet_from {
+                self.now = quiet_from;
+                self.be_quiet();
+            }
+            if at > most {
+                let waits = self.clients.iter().position(|client| !client.is_served);
+                return Err(format!(
+                    "client {waits:?} and others, {} in all, are stuck; {:?}",
+                    self.clients.len() - self.served,
+                    self.records
+                ));
+            }
+            self.now = at;
+            self.happen(event);
+            if let Some(violation) = self.violation.take() {
+                return Err(format!("{violation} at {at} ms; {:?}", self.records));
+            }
+            if self.served == self.clients.len() {
+                break;
+            }
+        }
+        self.figures.quiet = self.now.saturating_sub(quiet_from);
+        Ok(self.figures)
+    }
+
+    fn happen(&mut self, event: WorldEvent) {
+        match event {
+            WorldEvent::Start(index) => self.start(index),
+            WorldEvent::TakeOver(of) => self.order_take_over(of),
+            WorldEvent::Control(run) => self.control(run),
+            WorldEvent::Host(run) if run == self.run_of(run.gateway) => self.host(run),
+            WorldEvent::Disk(run) if run == self.run_of(run.gateway) => self.disk(run),
+            WorldEvent::Host(_) | WorldEvent::Disk(_) => {}
+            WorldEvent::Client(index) => {
+                self.client_acts(index);
+                self.at_random(self.size.pause, WorldEvent::Client(index));
+            }
+            WorldEvent::EndSession(session) => {
+                self.files.end_session(session);
+            }
+            WorldEvent::Fault if self.is_quiet => {}
+            WorldEvent::Fault => {
+                self.fault();
+                self.at_random(self.size.fault_pause, WorldEvent::Fault);
+            }
+        }
+    }
+
+    pub fn clock(&self) -> Duration {
+        Duration::from_millis(self.now)
+    }
+
+    pub fn breaks(&self, rule: BrokenRule) -> bool {
+        self.rule == Some(rule)
+    }
+
+    pub fn run_of(&self, gateway: usize) -> GatewayRun {
+        let run = self.gateways[gateway].run;
+        GatewayRun { gateway, run }
+    }
+
+    pub fn at(&mut self, pause: u64, event: WorldEvent) {
+        self.serial += 1;
+        let at = self.now + pause;
+        self.queue.push(Reverse((at, self.serial, event)));
+    }
+
+    fn at_random(&mut self, about: u64, event: WorldEvent) {
+        let pause = self.dice.between(about / 2, about * 3 / 2);
+        self.at(pause, event);
+    }
+
+    /// After a step of a thread, which sometimes takes long.
+    pub fn after_step(&mut self, event: WorldEvent) {
+        let most = if self.dice.once_in(6) { 2_000 } else { 20 };
+        let pause = self.dice.between(1, most);
+        self.at(pause, event);
+    }
+
+    /// Has the threads of a gateway do what its home asks for.
+    pub fn settle(&mut self, index: usize) {
+        let (now, run) = (self.clock(), self.run_of(index));
+        let gateway = &mut self.gateways[index];
+        let Some(home) = &mut gateway.home else {
+            return;
+        };
+        while home.take_event(now).is_some() {}
+        let writes = home.has_record_changes() || gateway.disk.is_writing();
+        let asks = gateway.take_orders();
+        if asks && !std::mem::replace(&mut gateway.host_is_due, true) {
+            let pause = self.dice.between(1, 10);
+            self.at(pause, WorldEvent::Host(run));
+        }
+        let gateway = &mut self.gateways[index];
+        if writes && !std::mem::replace(&mut gateway.disk_is_due, true) {
+            self.after_step(WorldEvent::Disk(run));
+        }
+    }
+
+    fn host(&mut self, run: GatewayRun) {
+        let (now, index) = (self.clock(), run.gateway);
+        self.gateways[index].host_is_due = false;
+        for _ in 0..self.dice.between(1, 16) {
+            let gateway = &mut self.gateways[index];
+            if self.dice.once_in(2) {
+                gateway.carry_out(&mut self.files);
+            } else {
+                gateway.report(now);
+            }
+            self.answer(run);
+            self.gateways[index].take_orders();
+        }
+        if self.breaks(BrokenRule::ReopensUnasked) {
+            self.reopen(index);
+        }
+        self.settle(index);
+    }
+
+    fn disk(&mut self, run: GatewayRun) {
+        let gateway = &mut self.gateways[run.gateway];
+        gateway.disk_is_due = false;
+        let Some(home) = &mut gateway.home else {
+            return;
+        };
+        if gateway.disk.is_writing() {
+            gateway.disk.finish();
+        }
+        if gateway.disk.begin(home) {
+            gateway.disk_is_due = true;
+            self.after_step(WorldEvent::Disk(run));
+        }
+    }
+
+    /// A process ends, whatever it was doing.
+    pub fn crash(&mut self, index: usize) {
+        let gateway = &mut self.gateways[index];
+        if gateway.control == ControlStep::Down {
+            return;
+        }
+        let run = GatewayRun {
+            gateway: index,
+            run: gateway.run,
+        };
+        gateway.disk.crash(&mut self.dice);
+        gateway.end();
+        let session = gateway.session;
+        for other in &mut self.gateways {
+            other.taken_by = other.taken_by.filter(|by| *by != run);
+        }
+        if let Some(session) = session {
+            self.at(self.session_time, WorldEvent::EndSession(session));
+        }
+        self.figures.crashes += 1;
+        self.plan_return(index);
+    }
+
+    /// The session of a gateway has ended, which may be going on.
+    pub fn lose_session(&mut self, index: usize) {
+        if self.gateways[index].home.is_some() {
+            self.gateways[index].lose_session();
+            self.settle(index);
+        }
+    }
+
+    /// Notes how long grants were held.
+    pub fn look_at_grace(&mut self) {
+        match (self.records.is_recovering(), self.recovering_since) {
+            (true, None) => self.recovering_since = Some(self.now),
+            (false, Some(since)) => {
+                self.recovering_since = None;
+                let longest = &mut self.figures.longest_grace;
+                *longest = (*longest).max(self.now - since);
+            }
+            _ => {}
+        }
+    }
+
+    /// A gateway that is gone starts again, or another one takes its place, or both.
+    fn plan_return(&mut self, index: usize) {
+        let (starts, is_replaced) = (!self.dice.once_in(3), self.dice.once_in(2));
+        let long = match self.is_quiet {
+            true => 20_000,
+            false if starts => 40_000,
+            false => 120_000,
+        };
+        let pause = self.dice.between(100, long);
+        self.at(pause, WorldEvent::Start(index));
+        if is_replaced && !self.is_quiet {
+            let pause = self.dice.between(100, 10_000);
+            self.at(pause, WorldEvent::TakeOver(index));
+        }
+    }
+
+    fn order_take_over(&mut self, of: usize) {
+        if self.is_quiet || !self.may_be_replaced(of) {
+            return;
+        }
+        let fits = |(index, one): (usize, &SimulatedGateway)| {
+            let is_free = one.home.is_some() && one.wish.is_none() && one.stalled_until <= self.now;
+            (index != of && is_free).then_some(index)
+        };
+        let free: Vec<usize> = self.gateways.iter().enumerate().filter_map(fits).collect();
+        if free.is_empty() {
+            self.at(2_000, WorldEvent::TakeOver(of));
+            return;
+        }
+        let by = free[self.dice.index(free.len())];
+        self.gateways[by].wish = Some(ControlWish::TakeOver(of));
+    }
+
+    fn fault(&mut self) {
+        let index = self.dice.index(self.gateways.len());
+        match self.dice.below(20) {
+            0..8 => self.crash(index),
+            8..11 if self.gateways[index].home.is_some() => {
+                self.gateways[index].wish = Some(ControlWish::Stop);
+                self.plan_return(index);
+            }
+            11..15 => {
+                let stall = self.dice.between(1_000, 30_000);
+                self.gateways[index].stalled_until = self.now + stall;
+                if self.dice.once_in(2) {
+                    let pause = self.dice.between(1, stall);
+                    self.at(pause, WorldEvent::TakeOver(index));
+                }
+            }
+            15..17 if self.gateways[index].home.is_some() => {
+                if let Some(session) = self.gateways[index].session
+                    && self.files.end_session(session)
+                {
+                    self.lose_session(index);
+                    self.figures.evictions += 1;
+                }
+            }
+            17..19 => {
+                let client = self.dice.index(self.clients.len());
+                let silence = self.dice.between(10_000, 60_000);
+                self.clients[client].silent_until = self.now + silence;
+            }
+            19 if self.dice.once_in(4) => {
+                (0..self.gateways.len()).for_each(|index| self.crash(index));
+            }
+            _ => {}
+        }
+    }
+
+    fn be_quiet(&mut self) {
+        self.is_quiet = true;
+        for index in 0..self.gateways.len() {
+            self.gateways[index].stalled_until = 0;
+            self.gateways[index].wish = None;
+            let pause = self.dice.between(100, 20_000);
+            self.at(pause, WorldEvent::Start(index));
+        }
+    }
+}
