@@ -142,7 +142,9 @@ impl StateHome {
         if self.clients.get(index).is_some_and(|one| one.wants_record) {
             self.require_record(index, false)?;
         }
-        if host == HostStep::Ask && !self.host_has(&request.file, range, mode) {
+        // What is taken from others is given back, unless the host is being asked about it.
+        let is_others = self.has_conflict(file, owner, range, mode);
+        if host == HostStep::Ask && (is_others || !self.host_has(&request.file, range, mode)) {
             return Ok(None);
         }
         self.revoke_conflicts(file, owner, range, mode)?;
@@ -276,6 +278,18 @@ impl StateHome {
             client.is_some_and(|client| Some(client) == holder || !self.is_expired(client, now))
         };
         conflicts.find(is_live).copied()
+    }
+
+    /// Whether somebody else has a conflicting lock, whose lease may have expired.
+    fn has_conflict(
+        &self,
+        file: u32,
+        owner: Option<u32>,
+        range: ByteRange,
+        mode: LockMode,
+    ) -> bool {
+        let file = self.files.get(file);
+        file.is_some_and(|file| file.ranges.conflicts(owner, range, mode).next().is_some())
     }
 
     /// Revokes all state of the clients with conflicting locks, whose leases have expired.

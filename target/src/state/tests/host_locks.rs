@@ -261,6 +261,16 @@ fn v4_lock_19_locks_of_a_closed_file_leave_the_host() {
 }
 
 #[test]
+fn v4_lock_19_the_host_keeps_what_is_taken_from_a_client_with_an_expired_lease() {
+    let mut bed = HostBed::new();
+    bed.lock(0, (0, 4), WRITE).unwrap();
+    bed.bed.pass(LEASE * 2);
+    bed.bed.renew(&bed.clients[1].0.clone());
+    bed.lock(1, (1, 2), WRITE).unwrap();
+    assert_eq!(bed.ours(), ".ww.......");
+}
+
+#[test]
 fn v4_lock_20_a_lock_of_the_host_denies_one_of_a_client() {
     let mut bed = HostBed::new();
     bed.host.others[5] = Some(READ);
