@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 
-use super::dice::GatewayDice;
 use super::gateway::{EXPORT, GatewayRun};
 use super::judge::{BelievedLock, LockParty};
 use super::shared_files::BYTES;
@@ -124,8 +123,7 @@ fn establish(home: &mut StateHome, owner: &[u8], now: std::time::Duration) -> Op
 }
 
 impl SimulatedClient {
-    pub fn new(index: usize, addresses: usize, dice: &mut GatewayDice) -> Self {
-        let mounts = if dice.once_in(4) { 2 } else { 1 };
+    pub fn new(index: usize, addresses: usize, mounts: usize) -> Self {
         let mount = |at: usize| ClientMount {
             address: (index + at) % addresses,
             last: None,
@@ -164,6 +162,14 @@ impl GatewayWorld {
     fn home_at(&mut self, at: GatewayRun) -> Option<&mut StateHome> {
         let is_it = self.run_of(at.gateway) == at;
         self.gateways[at.gateway].home.as_mut().filter(|_| is_it)
+    }
+
+    /// Whether a client has yet to reclaim, and can.
+    pub fn is_reclaiming(&self, index: usize) -> bool {
+        let client = &self.clients[index];
+        let is_complete = |at| client.links.iter().any(|link| link.at == at && link.is_complete);
+        let mut mounts = client.mounts.iter();
+        mounts.any(|mount| self.server(mount.address).is_some_and(|at| !is_complete(at)))
     }
 
     /// A client does something.
@@ -347,7 +353,7 @@ impl GatewayWorld {
         }
         let file = match is_own {
             true => own_file(index),
-            false => key(u32::try_from(self.dice.below(u64::from(self.size.files))).unwrap_or(0)),
+            false => self.choose_file(index),
         };
         let choice = if is_own { 0 } else { self.dice.below(8) };
         if choice >= 5 {
@@ -394,6 +400,15 @@ impl GatewayWorld {
                 reclaims: None,
             },
         );
+    }
+
+    /// One that it has open, or any.
+    fn choose_file(&mut self, index: usize) -> FileKey {
+        let opens = &self.clients[index].opens;
+        if !opens.is_empty() && !self.dice.once_in(3) {
+            return opens[self.dice.index(opens.len())].file;
+        }
+        key(u32::try_from(self.dice.below(u64::from(self.size.files))).expect("small"))
     }
 
     /// Unlocks something, or closes a file.

@@ -163,7 +163,7 @@ impl GatewayWorld {
         }
         self.gateways[index].serve(index, clients, now);
         let other = self.addresses[index];
-        if self.gateways[other].home.is_none() && self.dice.once_in(2) {
+        if self.breaks(BrokenRule::MovesAddress) && self.gateways[other].home.is_none() {
             self.addresses[index] = index;
         }
         self.gateways[index].control = ControlStep::Poll;

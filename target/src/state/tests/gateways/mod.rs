@@ -78,10 +78,26 @@ fn seeds_keep_locks_apart_and_serve_everybody() {
 }
 
 #[test]
+fn many_gateways_and_clients() {
+    let size = WorldSize {
+        gateways: 64,
+        clients: 10_000,
+        files: 4_000,
+        pause: 10_000,
+        fault_pause: 20_000,
+        faults: 600_000,
+    };
+    let began = std::time::Instant::now();
+    let figures = GatewayWorld::new(1, size, None).run();
+    println!("{figures:?} in {:?}", began.elapsed());
+    assert!(figures.is_ok_and(|figures| figures.grants > 1_000 && figures.reclaims > 100));
+}
+
+#[test]
 fn each_broken_rule_is_found() {
     let mut missed = Vec::new();
     for rule in BrokenRule::ALL {
-        let found = (0..400).find_map(|seed| {
+        let found = (0..2000).find_map(|seed| {
             let outcome = GatewayWorld::new(seed, size(seed), Some(rule)).run();
             outcome.err().map(|what| (seed, what))
         });

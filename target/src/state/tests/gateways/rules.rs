@@ -42,10 +42,14 @@ pub(super) enum BrokenRule {
     RepeatsTakeOver,
     /// A recovery ends before the records that were taken from others are gone.
     ForgetsTakenLate,
+    /// Clients have locks at two gateways under one name.
+    UsesTwoGateways,
+    /// An address returns to a gateway that has started again, while the one that served it is gone.
+    MovesAddress,
 }
 
 impl BrokenRule {
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 21] = [
         Self::EnforcesBeforeHolding,
         Self::GrantsBeforeResuming,
         Self::ResumesUnasked,
@@ -65,5 +69,7 @@ impl BrokenRule {
         Self::TrustsReplaced,
         Self::RepeatsTakeOver,
         Self::ForgetsTakenLate,
+        Self::UsesTwoGateways,
+        Self::MovesAddress,
     ];
 }

@@ -83,9 +83,9 @@ impl GatewayWorld {
     pub fn new(seed: u64, size: WorldSize, rule: Option<BrokenRule>) -> Self {
         let mut dice = GatewayDice::new(seed);
         let gateways = (0..size.gateways).map(SimulatedGateway::new).collect();
-        let clients = (0..size.clients).map(|index| {
-            SimulatedClient::new(index, size.gateways, &mut dice)
-        });
+        let mounts = if rule == Some(BrokenRule::UsesTwoGateways) { 2 } else { 1 };
+        let client = |index| SimulatedClient::new(index, size.gateways, mounts);
+        let clients = (0..size.clients).map(client);
         let clients = clients.collect();
         let session_time = dice.between(2_000, 40_000);
         let mut world = Self {
@@ -161,7 +161,11 @@ impl GatewayWorld {
             WorldEvent::Host(_) | WorldEvent::Disk(_) => {}
             WorldEvent::Client(index) => {
                 self.client_acts(index);
-                self.at_random(self.size.pause, WorldEvent::Client(index));
+                let pause = match self.is_reclaiming(index) {
+                    true => self.size.pause.min(1_000),
+                    false => self.size.pause,
+                };
+                self.at_random(pause, WorldEvent::Client(index));
             }
             WorldEvent::EndSession(session) => {
                 self.files.end_session(session);
@@ -357,8 +361,7 @@ impl GatewayWorld {
                     && self.files.end_session(session)
                 {
                     self.lose_session(index);
-                    self.figures.evictions += 1;
-                }
+                    self.figures.evictions += 1;                }
             }
             17..19 => {
                 let client = self.dice.index(self.clients.len());
