@@ -1,6 +1,5 @@
 """The guest's end of the control line: one JSON object per line, on ttyS1 or a socket."""
 
-import collections
 import json
 import os
 import termios
@@ -20,8 +19,6 @@ class Control:
         self._descriptor = descriptor
         self._reader = os.fdopen(os.dup(self._descriptor), "r", encoding="utf-8")
         self._lock = threading.Lock()
-        # How often the host was asked for what.
-        self.asked = collections.Counter()
 
     def send(self, event, **fields):
         """Tells the host of an event."""
@@ -44,7 +41,6 @@ class Control:
 
     def ask(self, what, **fields):
         """Asks the host for something and waits until it is done."""
-        self.asked[what] += 1
         self.send("ask", what=what, **fields)
         answer = self.receive()
         if not answer or not answer.get("done"):

@@ -1,4 +1,4 @@
-//! Locks that the host takes as well, by a host of 64 bytes that carries orders out.
+//! Locks that the host takes as well, by a host of 80 bytes that carries orders out.
 
 use std::collections::VecDeque;
 
@@ -9,7 +9,7 @@ use crate::state::{HostLockAction, HostLockAnswer, HostLockOrder};
 
 const READ: LockMode = LockMode::Read;
 const WRITE: LockMode = LockMode::Write;
-const BYTES: usize = 64;
+const BYTES: usize = 80;
 
 /// A host with locks of the server and of one other process, of file 1.
 struct Host {
