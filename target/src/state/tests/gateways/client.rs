@@ -139,6 +139,11 @@ impl SimulatedClient {
         }
     }
 
+    /// Whether it has something at a gateway.
+    pub fn is_of(&self, gateway: usize) -> bool {
+        self.opens.iter().any(|open| open.at.gateway == gateway)
+    }
+
     fn open_of(&mut self, mount: usize, file: &FileKey) -> Option<&mut ClientOpen> {
         let mut opens = self.opens.iter_mut();
         opens.find(|open| open.mount == mount && open.file == *file)
@@ -356,8 +361,9 @@ impl GatewayWorld {
             false => self.choose_file(index),
         };
         let choice = if is_own { 0 } else { self.dice.below(8) };
-        if choice >= 5 {
-            self.give_back(index, mount, at, choice == 7);
+        if choice >= 6 {
+            let closes = choice == 7 && self.dice.once_in(3);
+            self.give_back(index, mount, at, closes);
             return;
         }
         if self.clients[index].open_of(mount, &file).is_none() {

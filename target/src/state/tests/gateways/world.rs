@@ -30,6 +30,8 @@ pub(super) enum WorldEvent {
     Client(usize),
     /// The cluster ends a session.
     EndSession(SharedSession),
+    /// A gateway crashes, if the faults have not stopped.
+    Crash(usize),
     /// Something goes wrong.
     Fault,
 }
@@ -74,6 +76,10 @@ pub(super) struct GatewayWorld {
     pub violation: Option<String>,
     /// How long the cluster keeps the session of a gateway that is gone.
     session_time: u64,
+    /// How long it takes at most to write records.
+    disk_time: u64,
+    /// How often a step of a thread takes long, once in so many times, and how long at most.
+    slowness: (u64, u64),
     recovering_since: Option<u64>,
     queue: BinaryHeap<Reverse<(u64, u64, WorldEvent)>>,
     serial: u64,
@@ -88,6 +94,8 @@ impl GatewayWorld {
         let clients = (0..size.clients).map(client);
         let clients = clients.collect();
         let session_time = dice.between(2_000, 40_000);
+        let disk_time = [20, 500, 20_000][dice.index(3)];
+        let slowness = [(8, 2_000), (2, 2_000), (3, 8_000)][dice.index(3)];
         let mut world = Self {
             now: 1_000_000,
             dice,
@@ -104,6 +112,8 @@ impl GatewayWorld {
             served: 0,
             violation: None,
             session_time,
+            disk_time,
+            slowness,
             recovering_since: None,
             queue: BinaryHeap::new(),
             serial: 0,
@@ -170,7 +180,8 @@ impl GatewayWorld {
             WorldEvent::EndSession(session) => {
                 self.files.end_session(session);
             }
-            WorldEvent::Fault if self.is_quiet => {}
+            WorldEvent::Crash(_) | WorldEvent::Fault if self.is_quiet => {}
+            WorldEvent::Crash(index) => self.crash(index),
             WorldEvent::Fault => {
                 self.fault();
                 self.at_random(self.size.fault_pause, WorldEvent::Fault);
@@ -204,7 +215,9 @@ impl GatewayWorld {
 
     /// After a step of a thread, which sometimes takes long.
     pub fn after_step(&mut self, event: WorldEvent) {
-        let most = if self.dice.once_in(6) { 2_000 } else { 20 };
+        let (times, long) = self.slowness;
+        let is_slow = !self.is_quiet && self.dice.once_in(times);
+        let most = if is_slow { long } else { 20 };
         let pause = self.dice.between(1, most);
         self.at(pause, event);
     }
@@ -225,8 +238,14 @@ impl GatewayWorld {
         }
         let gateway = &mut self.gateways[index];
         if writes && !std::mem::replace(&mut gateway.disk_is_due, true) {
-            self.after_step(WorldEvent::Disk(run));
+            self.write_for(run);
         }
+    }
+
+    fn write_for(&mut self, run: GatewayRun) {
+        let most = if self.is_quiet { 20 } else { self.disk_time };
+        let pause = self.dice.between(1, most);
+        self.at(pause, WorldEvent::Disk(run));
     }
 
     fn host(&mut self, run: GatewayRun) {
@@ -259,7 +278,7 @@ impl GatewayWorld {
         }
         if gateway.disk.begin(home) {
             gateway.disk_is_due = true;
-            self.after_step(WorldEvent::Disk(run));
+            self.write_for(run);
         }
     }
 
@@ -340,10 +359,30 @@ impl GatewayWorld {
         self.gateways[by].wish = Some(ControlWish::TakeOver(of));
     }
 
+    /// A gateway that is doing something which a fault may cut short, or any.
+    fn choose_gateway(&mut self) -> usize {
+        let is_busy = |one: &SimulatedGateway| {
+            let home = one.home.as_ref();
+            let is_settled = home.is_none_or(|home| one.disk.is_settled(home));
+            let is_idle = matches!(one.control, ControlStep::Poll | ControlStep::Down);
+            !(is_idle && is_settled)
+        };
+        let all = self.gateways.iter().enumerate();
+        let busy = all.filter_map(|(index, one)| is_busy(one).then_some(index));
+        let busy: Vec<usize> = busy.collect();
+        if busy.is_empty() || self.dice.once_in(2) {
+            return self.dice.index(self.gateways.len());
+        }
+        busy[self.dice.index(busy.len())]
+    }
+
     fn fault(&mut self) {
-        let index = self.dice.index(self.gateways.len());
+        let index = self.choose_gateway();
         match self.dice.below(20) {
-            0..8 => self.crash(index),
+            0..8 => {
+                self.silence_clients(index);
+                self.crash(index);
+            }
             8..11 if self.gateways[index].home.is_some() => {
                 self.gateways[index].wish = Some(ControlWish::Stop);
                 self.plan_return(index);
@@ -360,7 +399,12 @@ impl GatewayWorld {
                 if let Some(session) = self.gateways[index].session
                     && self.files.end_session(session)
                 {
+                    self.silence_clients(index);
                     self.lose_session(index);
+                    if self.dice.once_in(2) {
+                        let pause = self.dice.between(100, 5_000);
+                        self.at(pause, WorldEvent::Crash(index));
+                    }
                     self.figures.evictions += 1;                }
             }
             17..19 => {
@@ -372,6 +416,16 @@ impl GatewayWorld {
                 (0..self.gateways.len()).for_each(|index| self.crash(index));
             }
             _ => {}
+        }
+    }
+
+    /// Some clients of a gateway do not learn at once what becomes of it.
+    fn silence_clients(&mut self, gateway: usize) {
+        for index in 0..self.clients.len() {
+            if self.clients[index].is_of(gateway) && self.dice.once_in(3) {
+                let silence = self.dice.between(2_000, 60_000);
+                self.clients[index].silent_until = self.now + silence;
+            }
         }
     }
 
