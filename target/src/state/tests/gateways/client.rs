@@ -68,7 +68,9 @@ pub(super) struct SimulatedClient {
 impl std::fmt::Debug for SimulatedClient {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut shown = formatter.debug_struct("SimulatedClient");
-        shown.field("mounts", &self.mounts).field("opens", &self.opens);
+        shown
+            .field("mounts", &self.mounts)
+            .field("opens", &self.opens);
         shown.finish_non_exhaustive()
     }
 }
@@ -172,9 +174,17 @@ impl GatewayWorld {
     /// Whether a client has yet to reclaim, and can.
     pub fn is_reclaiming(&self, index: usize) -> bool {
         let client = &self.clients[index];
-        let is_complete = |at| client.links.iter().any(|link| link.at == at && link.is_complete);
+        let is_complete = |at| {
+            client
+                .links
+                .iter()
+                .any(|link| link.at == at && link.is_complete)
+        };
         let mut mounts = client.mounts.iter();
-        mounts.any(|mount| self.server(mount.address).is_some_and(|at| !is_complete(at)))
+        mounts.any(|mount| {
+            self.server(mount.address)
+                .is_some_and(|at| !is_complete(at))
+        })
     }
 
     /// A client does something.
@@ -194,7 +204,10 @@ impl GatewayWorld {
             }
         }
         let client = &self.clients[index];
-        client.links.iter().for_each(|link| link.known.session.renew_lease(0, now));
+        client
+            .links
+            .iter()
+            .for_each(|link| link.known.session.renew_lease(0, now));
         if client.pending.is_some() {
             return;
         }
@@ -214,7 +227,10 @@ impl GatewayWorld {
         };
         let conditions = link.known.session.conditions();
         let id = link.known.id;
-        let losses = [SessionConditions::ADMIN_REVOKED, SessionConditions::EXPIRED_SOME];
+        let losses = [
+            SessionConditions::ADMIN_REVOKED,
+            SessionConditions::EXPIRED_SOME,
+        ];
         if !losses.iter().any(|one| conditions.contains(*one)) {
             return;
         }
@@ -226,7 +242,8 @@ impl GatewayWorld {
         for stateid in stateids {
             if home.test_stateids(id, &[stateid])[0].is_err() {
                 let _ = home.free_stateid(id, &stateid);
-                self.figures.revoked += client.forget(|open| open.at == at && open.stateid == stateid);
+                self.figures.revoked +=
+                    client.forget(|open| open.at == at && open.stateid == stateid);
             }
         }
     }
@@ -250,7 +267,10 @@ impl GatewayWorld {
             return;
         }
         let moved = self.clients[index].mounts[mount].last.replace(at) != Some(at);
-        let link = self.clients[index].links.iter_mut().find(|link| link.at == at);
+        let link = self.clients[index]
+            .links
+            .iter_mut()
+            .find(|link| link.at == at);
         if let Some(link) = link.filter(|_| moved) {
             link.is_complete = false;
         }
@@ -291,7 +311,9 @@ impl GatewayWorld {
 
     fn complete(&mut self, index: usize, at: GatewayRun) {
         let now = self.clock();
-        let Some(id) = self.id_at(index, at) else { return };
+        let Some(id) = self.id_at(index, at) else {
+            return;
+        };
         let Some(home) = self.home_at(at) else { return };
         match home.reclaim_complete(id, now) {
             Ok(()) | Err(StateError::CompleteAlready) => {
@@ -420,7 +442,9 @@ impl GatewayWorld {
     /// Unlocks something, or closes a file.
     fn give_back(&mut self, index: usize, mount: usize, at: GatewayRun, closes: bool) {
         let now = self.clock();
-        let Some(id) = self.id_at(index, at) else { return };
+        let Some(id) = self.id_at(index, at) else {
+            return;
+        };
         let client = &mut self.clients[index];
         let is_here = |open: &ClientOpen| open.mount == mount && open.at == at;
         let Some(chosen) = client.opens.iter().position(is_here) else {
@@ -443,7 +467,9 @@ impl GatewayWorld {
 
     fn ask(&mut self, index: usize, asked: PendingLock) {
         let now = self.clock();
-        let Some(id) = self.id_at(index, asked.at) else { return };
+        let Some(id) = self.id_at(index, asked.at) else {
+            return;
+        };
         let Some(open) = self.clients[index].open_of(asked.mount, &asked.file) else {
             return;
         };
@@ -459,7 +485,9 @@ impl GatewayWorld {
             waits: asked.reclaims.is_none() && self.dice.once_in(8),
             reclaims: asked.reclaims.is_some(),
         };
-        let Some(home) = self.home_at(asked.at) else { return };
+        let Some(home) = self.home_at(asked.at) else {
+            return;
+        };
         let asker = AnswerTicket::for_test(index, 0);
         match home.lock_on_host(&request, asker, now) {
             Some(outcome) => self.learn(index, asked, outcome),
@@ -483,15 +511,22 @@ impl GatewayWorld {
 
     /// A client learns what became of its request.
     fn learn(&mut self, index: usize, asked: PendingLock, outcome: Result<Stateid, StateError>) {
-        let PendingLock { at, mount, file, range, mode, reclaims } = asked;
+        let PendingLock {
+            at,
+            mount,
+            file,
+            range,
+            mode,
+            reclaims,
+        } = asked;
         match outcome {
             Ok(stateid) => self.granted(index, &asked, stateid),
             Err(StateError::NoGrace | StateError::ReclaimConflict) if reclaims.is_some() => {
                 self.figures.lost += 1;
-                self.figures.conflicts +=
-                    u64::from(outcome == Err(StateError::ReclaimConflict));
+                self.figures.conflicts += u64::from(outcome == Err(StateError::ReclaimConflict));
                 if let Some(open) = self.clients[index].open_of(mount, &file) {
-                    open.locks.retain(|lock| (lock.range, lock.mode) != (range, mode));
+                    open.locks
+                        .retain(|lock| (lock.range, lock.mode) != (range, mode));
                 }
             }
             Err(StateError::BadSession) => self.leave(index, at),
@@ -506,8 +541,18 @@ impl GatewayWorld {
     }
 
     fn granted(&mut self, index: usize, asked: &PendingLock, stateid: Stateid) {
-        let PendingLock { at, mount, file, range, mode, reclaims } = *asked;
-        let party = LockParty { client: index, mount };
+        let PendingLock {
+            at,
+            mount,
+            file,
+            range,
+            mode,
+            reclaims,
+        } = *asked;
+        let party = LockParty {
+            client: index,
+            mount,
+        };
         let session = self.gateways[at.gateway].session;
         if session.is_some_and(|session| self.files.has_session(session)) {
             self.judge(party, asked);
@@ -538,11 +583,19 @@ impl GatewayWorld {
 
     /// Whether a grant that a client can use is one that must never be.
     fn judge(&mut self, party: LockParty, asked: &PendingLock) {
-        let PendingLock { file, range, mode, reclaims, .. } = *asked;
+        let PendingLock {
+            file,
+            range,
+            mode,
+            reclaims,
+            ..
+        } = *asked;
         let others = self.log.others(party, &file, &range, mode);
         for (other, last) in others {
             if let Some(lock) = self.rightly_has(other, &file, &range, mode) {
-                self.violation = Some(format!("{party:?} gets what {other:?} has: {asked:?}, {lock:?}"));
+                self.violation = Some(format!(
+                    "{party:?} gets what {other:?} has: {asked:?}, {lock:?}"
+                ));
             }
             if reclaims.is_some_and(|grant| last > grant) {
                 self.violation = Some(format!(
@@ -568,8 +621,13 @@ impl GatewayWorld {
         };
         let lock = open.locks.iter().find(excludes)?;
         let gateway = &self.gateways[open.at.gateway];
-        let home = gateway.home.as_ref().filter(|_| gateway.run == open.at.run)?;
-        let session = gateway.session.filter(|session| self.files.has_session(*session));
+        let home = gateway
+            .home
+            .as_ref()
+            .filter(|_| gateway.run == open.at.run)?;
+        let session = gateway
+            .session
+            .filter(|session| self.files.has_session(*session));
         let link = client.links.iter().find(|link| link.at == open.at)?;
         let is_in_force = home.test_stateids(link.known.id, &[open.lock?])[0].is_ok();
         (session.is_some() && is_in_force).then_some(*lock)

@@ -1,9 +1,9 @@
 //! What the control thread of a gateway does, step by step. A crash may come between two steps.
 
+use super::LEASE;
 use super::gateway::{ControlStep, ControlWish, GatewayRun};
 use super::rules::BrokenRule;
 use super::world::{GatewayWorld, WorldEvent};
-use super::LEASE;
 
 /// How often a gateway looks at the records.
 const POLL: u64 = 500;
@@ -343,14 +343,18 @@ impl GatewayWorld {
     }
 
     fn replace(&mut self, index: usize, of: usize) -> Option<u64> {
-        let (name, by) = (self.gateways[of].name.clone(), self.gateways[index].name.clone());
+        let (name, by) = (
+            self.gateways[of].name.clone(),
+            self.gateways[index].name.clone(),
+        );
         self.records.enforce(&by);
         let Some(before) = self.records.replace(&name, &by) else {
             self.gateways[of].taken_by = None;
             return self.next(index, ControlStep::Poll);
         };
         let is_off = self.gateways[of].control == ControlStep::Down;
-        if !is_off && !self.breaks(BrokenRule::TrustsReplaced)
+        if !is_off
+            && !self.breaks(BrokenRule::TrustsReplaced)
             && let Some(record) = self.records.0.get_mut(&name)
         {
             record.enforces = before.enforces;

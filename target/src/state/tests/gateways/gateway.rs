@@ -3,9 +3,9 @@
 use std::collections::{HashSet, VecDeque};
 use std::time::Duration;
 
+use super::LEASE;
 use super::disk::GatewayDisk;
 use super::shared_files::{SharedFiles, SharedSession};
-use super::LEASE;
 use crate::state::{
     FileKey, GatewayRecord, HostLockAction, HostLockAnswer, HostLockOrder, StateConfig, StateHome,
 };

@@ -89,9 +89,7 @@ impl SharedFiles {
         };
         files.insert(*file);
         let locks = self.locks.entry(*file).or_default();
-        locks.retain(|lock| {
-            lock.session != session || !bytes(range).any(|byte| byte == lock.byte)
-        });
+        locks.retain(|lock| lock.session != session || !bytes(range).any(|byte| byte == lock.byte));
         locks.extend(bytes(range).filter_map(|byte| {
             Some(SharedByteLock {
                 session,

@@ -89,7 +89,11 @@ impl GatewayWorld {
     pub fn new(seed: u64, size: WorldSize, rule: Option<BrokenRule>) -> Self {
         let mut dice = GatewayDice::new(seed);
         let gateways = (0..size.gateways).map(SimulatedGateway::new).collect();
-        let mounts = if rule == Some(BrokenRule::UsesTwoGateways) { 2 } else { 1 };
+        let mounts = if rule == Some(BrokenRule::UsesTwoGateways) {
+            2
+        } else {
+            1
+        };
         let client = |index| SimulatedClient::new(index, size.gateways, mounts);
         let clients = (0..size.clients).map(client);
         let clients = clients.collect();
@@ -405,7 +409,8 @@ impl GatewayWorld {
                         let pause = self.dice.between(100, 5_000);
                         self.at(pause, WorldEvent::Crash(index));
                     }
-                    self.figures.evictions += 1;                }
+                    self.figures.evictions += 1;
+                }
             }
             17..19 => {
                 let client = self.dice.index(self.clients.len());
