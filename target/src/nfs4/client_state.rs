@@ -20,6 +20,7 @@ use super::callback::{self, CallbackSender};
 use super::client_translation::{
     caller, fingerprint, guarded, key, stateid, status, status_flags, wire_guarded, wire_stateid,
 };
+use super::identity::ServerIdentity;
 use super::record_waits::RecordWaits;
 use super::reply::SessionBounds;
 use super::seam::{
@@ -44,25 +45,6 @@ const RECORD_WAITS: usize = 4;
 
 /// How often a stateid is checked while other state is revoked at the same time.
 const IO_CHECKS: usize = 4;
-
-/// The identity of a server, the same on all listeners of a process and after its restart (RFC 8881
-/// section 2.10.5).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ServerIdentity {
-    /// Different for each server.
-    pub owner: [u8; 16],
-    /// The same for servers where clients can reclaim what they had at each other's.
-    pub scope: [u8; 16],
-}
-
-impl ServerIdentity {
-    /// The identity of a server that is alone.
-    #[must_use]
-    pub fn alone(owner: [u8; 16]) -> Self {
-        let scope = owner;
-        Self { owner, scope }
-    }
-}
 
 /// The state of clients as one reactor asks for it.
 #[derive(Debug)]

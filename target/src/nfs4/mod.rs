@@ -38,6 +38,7 @@ mod decimal;
 mod directory;
 mod export_tree;
 mod getattr;
+mod identity;
 mod interrupted;
 mod lookup;
 mod names;
@@ -60,8 +61,9 @@ mod write_compound;
 mod xattrs;
 
 pub use callback::{CallbackSender, ForReactor};
-pub use client_state::{ClientRequest, ClientState, ServerIdentity};
+pub use client_state::{ClientRequest, ClientState};
 pub use counters::{Nfs4Counters, OperationCounters};
+pub use identity::ServerIdentity;
 pub use owners::OwnerDomain;
 pub use program::Nfs4;
 pub use record_waits::RecordWaits;

@@ -253,13 +253,8 @@ pub fn start(
     };
     let gateway = join_gateways(&config, progress)?;
     let client_state = client_state(&config, cores.len(), &lock, gateway.as_ref());
-    let mut client_state = client_state.map_err(StartError::State)?;
+    let client_state = client_state.map_err(StartError::State)?;
     let exports = stores(&config, &registry, progress)?;
-    if let (Some(gateway), Some(state)) = (&gateway, &mut client_state) {
-        let volumes = exports.iter().map(|(_, volume)| volume);
-        let joined = state.join_gateways(|recovered| gateway.begin_recovery(volumes, recovered));
-        joined.map_err(StartError::Gateways)?;
-    }
     let plan = WorkerPlan {
         exports,
         made: Time::now(),
@@ -503,6 +498,8 @@ fn join_gateways(
         }
         progress.enter(format!("waiting until {names} grants no opens and locks"))
     })?;
+    progress.enter("ending earlier sessions with the cluster")?;
+    joined.begin_recovery(config)?;
     Ok(Some(joined))
 }
 
@@ -522,8 +519,9 @@ fn client_state(
         let scope = gateway.identity();
         let identity = ServerIdentity { owner, scope };
         let state = SharedClientState::new(reactors, &config.nfs4, identity)?;
-        let state = state.with_records(&gateway.records(), Some(gateway.lock()));
-        return state.map(Some);
+        let mut state = state.with_records(&gateway.records(), Some(gateway.lock()))?;
+        state.join_gateways(|recovered| gateway.add_taken(recovered))?;
+        return Ok(Some(state));
     }
     let identity = ServerIdentity::alone(owner);
     let state = SharedClientState::new(reactors, &config.nfs4, identity)?;

@@ -80,6 +80,11 @@ mod built {
         Err(ConfigProblem::new(store_key(index).key("kind"), UNBUILT))
     }
 
+    /// There is no session.
+    pub fn end_session(_: &Config, _: usize, _: &config::Ceph) -> Result<bool, ConfigProblem> {
+        Ok(false)
+    }
+
     /// The state of an export for operators; there is none.
     pub fn status(_: &config::Export, _: &AnyVolume) -> Option<ClusterStatus> {
         None
@@ -89,7 +94,7 @@ mod built {
 #[cfg(feature = "ceph")]
 mod built {
     use millrace_store::ceph::volume::{
-        CephConfig, CephLimits, CephVolume, HelperLimits, MountConfig, Sync,
+        CephConfig, CephLimits, CephVolume, HelperLimits, MountConfig, MountError, Sync,
     };
 
     use super::*;
@@ -109,10 +114,54 @@ mod built {
         index: usize,
         ceph: &config::Ceph,
     ) -> Result<AnyVolume, ConfigProblem> {
-        let problem = |why: String| ConfigProblem::new(store_key(index), why);
+        let volume = CephVolume::open(volume_config(config, index, ceph)?);
+        let volume = volume.map_err(|error| unmounted(index, ceph, &error))?;
+        if let Some(gateways) = config.gateways.clone() {
+            volume.reopen_if(move || gateways::may_go_on(&gateways));
+        }
+        tracing::info!(
+            path = config.exports[index].path,
+            root = %ceph.root.display(),
+            identity = format!("{:016x}", volume.identity()),
+            "file system of a Ceph cluster"
+        );
+        Ok(AnyVolume::Ceph(volume))
+    }
+
+    /// Ends the session that an earlier start of this gateway has left for the export with this
+    /// index. Returns whether there was one. Blocks as `open` does.
+    ///
+    /// # Errors
+    /// As for `open`.
+    pub fn end_session(
+        config: &Config,
+        index: usize,
+        ceph: &config::Ceph,
+    ) -> Result<bool, ConfigProblem> {
+        let volume = volume_config(config, index, ceph)?;
+        let session = volume.mount.uuid.clone().unwrap_or_default();
+        let ended = CephVolume::end_session(&volume, &session);
+        ended.map_err(|error| unmounted(index, ceph, &error))
+    }
+
+    fn unmounted(index: usize, ceph: &config::Ceph, error: &MountError) -> ConfigProblem {
+        let text = format!(
+            "the file system of {} cannot be mounted as client.{}: {error}",
+            ceph.conf.display(),
+            ceph.user
+        );
+        ConfigProblem::new(store_key(index), text)
+    }
+
+    fn volume_config(
+        config: &Config,
+        index: usize,
+        ceph: &config::Ceph,
+    ) -> Result<CephConfig, ConfigProblem> {
         let export = &config.exports[index];
-        let uuid = session_name(config, export).map_err(|error| problem(error.to_string()))?;
-        let volume = CephVolume::open(CephConfig {
+        let uuid = session_name(config, export)
+            .map_err(|error| ConfigProblem::new(store_key(index), error.to_string()))?;
+        Ok(CephConfig {
             name: export.path.clone(),
             mount: MountConfig {
                 conf: ceph.conf.clone(),
@@ -138,22 +187,7 @@ mod built {
                 },
                 cache: ceph.limits.cache.bytes(),
             },
-        });
-        let volume = volume.map_err(|error| {
-            let text = format!(
-                "the file system of {} cannot be mounted as client.{}: {error}",
-                ceph.conf.display(),
-                ceph.user
-            );
-            problem(text)
-        })?;
-        tracing::info!(
-            path = export.path,
-            root = %ceph.root.display(),
-            identity = format!("{:016x}", volume.identity()),
-            "file system of a Ceph cluster"
-        );
-        Ok(AnyVolume::Ceph(volume))
+        })
     }
 
     /// Names the session with the cluster, so that the next start ends the session that a crash
@@ -199,4 +233,4 @@ mod built {
     }
 }
 
-pub use built::{open, status};
+pub use built::{end_session, open, status};

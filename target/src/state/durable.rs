@@ -115,6 +115,16 @@ impl RecordLog {
         }
     }
 
+    /// The last change that was asked for.
+    pub fn newest(&self) -> u64 {
+        self.serial
+    }
+
+    /// Whether a change is durable.
+    pub fn is_durable(&self, serial: u64) -> bool {
+        self.start.is_none() || self.progress.has_reached(serial)
+    }
+
     /// Lets all later grants depend on a change.
     pub fn wait_for(&mut self, serial: u64) {
         self.barrier = self.barrier.max(serial);
@@ -142,6 +152,12 @@ impl StateHome {
     pub fn has_records(&self) -> bool {
         let mut clients = self.clients.iter();
         self.grace().is_some() || clients.any(|(_, client)| client.record.is_some())
+    }
+
+    /// Whether all changes of records that were asked for are durable.
+    #[must_use]
+    pub fn are_records_durable(&self) -> bool {
+        self.records.is_durable(self.records.newest())
     }
 
     /// Whether there are changes of records to take.

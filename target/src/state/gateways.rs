@@ -111,23 +111,35 @@ impl GatewayRecords {
         record.is_proved = record.recovers;
     }
 
-    /// A gateway that grants nothing any more takes the place of another one, which must not be
-    /// going on. Returns the record of that one before; `None` if there is none.
+    /// A gateway that grants nothing any more is about to take the place of another one: nobody grants
+    /// from now on.
+    pub fn begin_take_over(&mut self, by: &str) {
+        let record = self.of(by);
+        (record.enforces, record.recovers) = (true, true);
+        // Its own session goes on. After a crash it is judged by that one.
+        record.is_proved = false;
+    }
+
+    /// It takes that place. The other one must not go on, but may still be granting until its session
+    /// ends. Returns the record of that one before; `None` if there is none.
     pub fn replace(&mut self, name: &str, by: &str) -> Option<GatewayRecord> {
         let record = self.0.get_mut(name)?;
-        let before = std::mem::replace(
-            record,
-            GatewayRecord {
-                enforces: true,
-                recovers: false,
-                is_proved: false,
-                is_replaced: true,
-            },
-        );
-        let successor = self.of(by);
-        (successor.enforces, successor.recovers) = (true, true);
-        // Its own session goes on. After a crash it is judged by that one.
-        successor.is_proved = false;
+        let before = *record;
+        *record = GatewayRecord {
+            recovers: false,
+            is_proved: false,
+            is_replaced: true,
+            ..before
+        };
+        self.begin_take_over(by);
         Some(before)
+    }
+
+    /// The session of a gateway that is replaced has ended. Returns whether that was the session that
+    /// it had when it was replaced: not if it has started again meanwhile.
+    pub fn fence(&mut self, name: &str) -> bool {
+        let record = self.of(name);
+        record.enforces |= record.is_replaced;
+        record.is_replaced
     }
 }

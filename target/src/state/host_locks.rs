@@ -167,6 +167,8 @@ pub(super) struct HostLocks {
     jobs: HashMap<u64, HostJob>,
     waits: Vec<HostWait>,
     orders: VecDeque<HostLockOrder>,
+    /// Files whose locks are lost, with the change of records that has to be durable before.
+    lost: VecDeque<(u64, FileKey)>,
     answers: VecDeque<(usize, HomeAnswer)>,
 }
 
@@ -473,15 +475,32 @@ impl StateHome {
         let locks = files.flat_map(|file| file.ranges.iter());
         // In order, so that the same happens in each run of a simulation.
         let states: BTreeSet<u32> = locks.map(|lock| self.basis_of(lock.state)).collect();
+        let keys = self.host_locks.files.keys().copied();
+        let keys: Vec<FileKey> = keys.filter(|key| key.export == export).collect();
+        for (key, file) in &mut self.host_locks.files {
+            file.uses += usize::from(key.export == export);
+        }
         for state in states {
             self.withdraw_at_once(state);
             self.revoke_state(state, Revocation::Administrative);
         }
-        // Those that are asked or tested are opened anew.
-        let keys = self.host_locks.files.keys().copied();
-        let keys: Vec<FileKey> = keys.filter(|key| key.export == export).collect();
-        for key in keys {
+        let serial = self.records.newest();
+        let lost = keys.into_iter().map(|key| (serial, key));
+        self.host_locks.lost.extend(lost);
+        self.close_lost();
+    }
+
+    /// Closes files whose locks are lost, once it is durable that their clients do not reclaim them.
+    /// Those that are asked or tested are opened anew.
+    fn close_lost(&mut self) {
+        while let Some(&(serial, key)) = self.host_locks.lost.front() {
+            if !self.records.is_durable(serial) {
+                break;
+            }
+            self.host_locks.lost.pop_front();
+            self.host_locks.release(&key);
             self.host_locks.order(key, HostLockAction::Close);
+            self.close_on_host(&key);
         }
     }
 
@@ -518,11 +537,14 @@ impl StateHome {
     /// Whether there are orders for the host.
     #[must_use]
     pub fn has_host_orders(&self) -> bool {
-        !self.host_locks.orders.is_empty()
+        let lost = self.host_locks.lost.front();
+        let is_due = lost.is_some_and(|(serial, _)| self.records.is_durable(*serial));
+        is_due || !self.host_locks.orders.is_empty()
     }
 
     /// The next order for the host.
     pub fn take_host_order(&mut self) -> Option<HostLockOrder> {
+        self.close_lost();
         self.host_locks.orders.pop_front()
     }
 

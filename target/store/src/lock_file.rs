@@ -85,18 +85,6 @@ macro_rules! file {
 }
 
 impl AnyVolume {
-    /// Whether nobody else can have been granted what clients had locked before the start: nobody
-    /// else has the files, or the session that had the locks was there until then.
-    #[must_use]
-    pub fn locks_were_kept(&self) -> bool {
-        match self {
-            Self::Memory(_) => true,
-            Self::Posix(volume) => volume.config().exclusive,
-            #[cfg(feature = "ceph")]
-            Self::Ceph(volume) => volume.had_predecessor(),
-        }
-    }
-
     /// Ends the session of another server of the same files, and with it all that it has there.
     /// Returns whether its locks were in force until then. Blocks.
     ///

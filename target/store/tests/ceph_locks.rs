@@ -95,9 +95,7 @@ fn a_session_that_is_lost_has_no_successor_before_its_locks_are_given_up() {
     let (lock, told) = open(&world.volume, file);
     assert!(lock.lock(bytes(0, 1, true)).unwrap());
     // Another server ends the session of this one, and takes what it had.
-    assert!(!world.volume.had_predecessor());
     let successor = World::open(named());
-    assert!(successor.volume.had_predecessor());
     let (taken, _told) = open(&successor.volume, file);
     assert!(taken.lock(bytes(0, 1, true)).unwrap());
     drop(taken);
@@ -121,4 +119,29 @@ fn a_session_that_is_lost_has_no_successor_before_its_locks_are_given_up() {
     assert!(lock.lock(bytes(0, 1, true)).unwrap());
     assert!(lock.is_in_force());
     assert!(told.try_recv().is_err());
+}
+
+#[test]
+fn a_server_is_fenced_and_does_not_come_back_if_that_is_forbidden() {
+    let Some(conf) = conf() else { return };
+    let root = directory(conf.clone());
+    let name = format!("fenced-{}", std::process::id());
+    let mut named = config(conf.clone(), &root);
+    named.mount.uuid = Some(name.clone());
+    let world = World::open(named);
+    let file = create(&world.store, &ROOT, world.root(), b"file");
+    let (asked, was_asked) = channel();
+    world.volume.reopen_if(move || asked.send(()).is_err());
+    let other = World::open(config(conf, &root));
+    assert_eq!(other.volume.fence("nobody"), Ok(false));
+    assert_eq!(other.volume.fence(&name), Ok(true));
+    assert_eq!(other.volume.fence(&name), Ok(false));
+    assert_eq!(
+        write(&world.store, file, 0, b"late").err(),
+        Some(StoreError::Delay)
+    );
+    was_asked.recv_timeout(Duration::from_secs(30)).unwrap();
+    // The answer was that it may not.
+    std::thread::park_timeout(Duration::from_millis(500));
+    assert!(!world.volume.figures().is_mounted);
 }

@@ -118,7 +118,8 @@ fn client(address: SocketAddr, owner: &'static [u8]) -> SessionClient {
 
 fn stop(server: &mut Server) {
     server.signal(Signal::TERM);
-    assert!(server.process.wait().unwrap().success());
+    let status = server.process.wait().unwrap();
+    assert!(status.success(), "{status}: {}", server.read);
 }
 
 /// Owner and scope, as a server tells them.

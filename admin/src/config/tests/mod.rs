@@ -4,6 +4,7 @@
 mod accepted;
 mod ceph;
 mod differences;
+mod gateways;
 mod gss;
 mod odd_yaml;
 mod rules;

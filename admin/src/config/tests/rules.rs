@@ -485,42 +485,6 @@ fn reactor_pool_and_flow_rules() {
         ("log: ''\n", 1, 6, "log", "such as info"),
         ("log: inof\n", 1, 6, "log", "`inof` is neither a level"),
         (
-            "gateways: { name: a_b, directory: /g }\nhandle_secret: /h\nstate_directory: /s\n",
-            1,
-            19,
-            "gateways.name",
-            "lower-case letters",
-        ),
-        (
-            "gateways: { name: a, directory: g }\nhandle_secret: /h\nstate_directory: /s\n",
-            1,
-            33,
-            "gateways.directory",
-            "relative",
-        ),
-        (
-            "gateways: { name: a, directory: /g }\nstate_directory: /s\n",
-            1,
-            1,
-            "gateways",
-            "the same `handle_secret`",
-        ),
-        (
-            "gateways: { name: a, directory: /g }\nhandle_secret: /h\n",
-            1,
-            1,
-            "gateways",
-            "`state_directory` of its own",
-        ),
-        (
-            "gateways: { name: a, directory: /g }\nhandle_secret: /h\nstate_directory: /s\n\
-             nfs4: { minor_versions: [] }\n",
-            1,
-            1,
-            "gateways",
-            "version 4 is not served",
-        ),
-        (
             "state_directory: state\n",
             1,
             18,

@@ -77,6 +77,15 @@ impl RecordFolder {
         })
     }
 
+    /// Drops all clients of a state directory that no server uses, for good.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub fn drop_clients(directory: &Path) -> io::Result<()> {
+        let mut opened = Self::open(directory, Duration::ZERO)?;
+        opened.folder.apply(&[RecordChange::EndGrace])
+    }
+
     /// Opens the folder in a state directory for another start of the server, whose lease this is.
     ///
     /// # Errors

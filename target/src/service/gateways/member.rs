@@ -122,7 +122,10 @@ impl GatewayMember {
         let Some(own) = own.filter(|own| !own.is_replaced) else {
             end_replaced(name);
         };
-        if own.recovers && !self.ask(|home, _| home.grace().is_some())? {
+        // It has to be durable who has not reclaimed, before others may grant what those had.
+        let has_ended =
+            |home: &mut StateHome, _| home.grace().is_none() && home.are_records_durable();
+        if own.recovers && self.ask(has_ended)? {
             // Before others are granted what these clients had.
             folder.forget_taken()?;
             folder.change(|records| records.end_recovery(name))?;
@@ -168,7 +171,10 @@ impl GatewayMember {
         })?;
         folder.change(|records| records.stop(name, has_clients))?;
         let begun = Instant::now();
-        while has_clients {
+        if !has_clients {
+            return Ok(());
+        }
+        loop {
             let records = self.records()?;
             let granting: Vec<&str> = records.granting(name).collect();
             if granting.is_empty() {

@@ -17,4 +17,4 @@ mod take_over;
 pub use member::GatewayMember;
 pub use start::JoiningGateway;
 #[cfg(feature = "ceph")]
-pub use start::session_name;
+pub use start::{may_go_on, session_name};

@@ -6,13 +6,12 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use millrace_admin::config;
-use millrace_store::any::AnyVolume;
+use millrace_admin::config::{self, Config};
 
 use super::folder::GatewayFolder;
-use crate::service::StartError;
 use crate::service::client_records::RecordFolder;
 use crate::service::lock::StateLock;
+use crate::service::{StartError, clusters};
 use crate::state::{DurableClient, RecoveredClients};
 
 /// How often the records of the others are read while they are waited for.
@@ -23,8 +22,6 @@ const PAUSE: Duration = Duration::from_millis(100);
 pub struct JoiningGateway {
     pub(super) folder: GatewayFolder,
     pub(super) lock: Arc<StateLock>,
-    /// Clients of others that an earlier start has taken.
-    taken: Vec<RecoveredClients>,
     has_clients: bool,
 }
 
@@ -43,7 +40,6 @@ impl JoiningGateway {
         Ok(Self {
             folder,
             lock,
-            taken,
             has_clients,
         })
     }
@@ -57,16 +53,18 @@ impl JoiningGateway {
         &self,
         mut told: impl FnMut(&str) -> Result<(), StartError>,
     ) -> Result<(), StartError> {
-        while self.has_clients {
+        if !self.has_clients {
+            return Ok(());
+        }
+        loop {
             let records = self.folder.read().map_err(StartError::Gateways)?;
             let names: Vec<&str> = records.granting(self.folder.name()).collect();
             if names.is_empty() {
-                break;
+                return Ok(());
             }
             told(&names.join(", "))?;
             thread::sleep(PAUSE);
         }
-        Ok(())
     }
 
     /// What all gateways have in common.
@@ -87,22 +85,45 @@ impl JoiningGateway {
         Arc::clone(&self.lock)
     }
 
-    /// The old sessions have ended. Clients that may not reclaim are removed from `recovered`, those
-    /// that were taken from others are added.
+    /// Ends what an earlier start has left in the cluster, and drops the clients that may not reclaim:
+    /// for good, before there is a session that the next start could find.
+    ///
+    /// # Errors
+    /// The shared folder, or a cluster, cannot be used.
+    pub fn begin_recovery(&self, config: &Config) -> Result<(), StartError> {
+        let mut was_kept = true;
+        for (index, export) in config.exports.iter().enumerate() {
+            was_kept &= match &export.store {
+                config::Store::Memory { .. } => true,
+                // Locks on the host ended with the process.
+                config::Store::Posix(posix) => posix.exclusive,
+                config::Store::Ceph(ceph) => {
+                    clusters::end_session(config, index, ceph).map_err(StartError::Store)?
+                }
+            };
+        }
+        let name = self.folder.name();
+        let begun = self
+            .folder
+            .change(|records| records.begin_recovery(name, was_kept));
+        if !begun.map_err(StartError::Gateways)? && self.has_clients {
+            tracing::warn!(
+                "this gateway was not stopped in order, and others may have been granted since what \
+                 its clients had: they reclaim nothing"
+            );
+            let dropped = RecordFolder::drop_clients(&self.folder.own());
+            let dropped = dropped.and_then(|()| self.folder.forget_taken());
+            dropped.map_err(StartError::Gateways)?;
+        }
+        Ok(())
+    }
+
+    /// Adds the clients that an earlier start has taken from others.
     ///
     /// # Errors
     /// The shared folder cannot be used.
-    pub fn begin_recovery<'a>(
-        &self,
-        volumes: impl Iterator<Item = &'a AnyVolume>,
-        recovered: &mut RecoveredClients,
-    ) -> io::Result<()> {
-        let was_kept = volumes.map(AnyVolume::locks_were_kept).all(|kept| kept);
-        let name = self.folder.name();
-        let may = self
-            .folder
-            .change(|records| records.begin_recovery(name, was_kept))?;
-        for taken in &self.taken {
+    pub fn add_taken(&self, recovered: &mut RecoveredClients) -> io::Result<()> {
+        for taken in self.folder.all_taken()? {
             let is_new =
                 |one: &&DurableClient| !recovered.clients.iter().any(|own| own.owner == one.owner);
             let new: Vec<_> = taken.clients.iter().filter(is_new).cloned().collect();
@@ -113,16 +134,16 @@ impl JoiningGateway {
             recovered.clients.extend(new);
             recovered.lease = recovered.lease.max(taken.lease);
         }
-        if self.has_clients && !may {
-            tracing::warn!(
-                clients = recovered.clients.len(),
-                "this gateway was not stopped in order, and others may have been granted since what \
-                 its clients had: they reclaim nothing"
-            );
-            recovered.clients.clear();
-        }
         Ok(())
     }
+}
+
+/// Whether no other gateway has taken the place of this one, as far as can be told.
+#[cfg(feature = "ceph")]
+pub fn may_go_on(gateways: &config::Gateways) -> bool {
+    let records = GatewayFolder::open(gateways).and_then(|folder| folder.read());
+    let own = records.map(|records| records.0.get(&gateways.name).copied());
+    own.is_ok_and(|own| own.is_some_and(|own| !own.is_replaced))
 }
 
 /// The name of the session in the cluster of this gateway for an export.

@@ -106,16 +106,15 @@ impl GatewayMember {
         }
         let own = records.0.get(name).copied().unwrap_or_default();
         self.stop_granting(&own)?;
-        let taken = folder.change(|records| {
+        folder
+            .change(|records| records.begin_take_over(name))
+            .map_err(unavailable)?;
+        self.wait_for_others(of)?;
+        let before = folder.change(|records| {
             folder.take_clients(of)?;
-            match records.replace(of, name) {
-                // Nobody has granted anything since it was stopped.
-                Some(before) if before.recovers && before.is_proved => folder.prove_taken(of),
-                _ => Ok(()),
-            }
+            Ok::<_, io::Error>(records.replace(of, name).unwrap_or_default())
         });
-        taken.and_then(|taken| taken).map_err(unavailable)?;
-        self.wait_for_others()?;
+        let before = before.and_then(|before| before).map_err(unavailable)?;
         let mut was_kept = true;
         for (path, volume) in &volumes {
             was_kept &= match volume.fence(&folder.session_name(of, path)) {
@@ -127,7 +126,12 @@ impl GatewayMember {
                 }
             };
         }
-        if was_kept {
+        let (is_that, others) = folder
+            .change(|records| (records.fence(of), records.granting(name).count()))
+            .map_err(unavailable)?;
+        // Others that are replaced and may still go on could be granted what is free now.
+        let is_proved = before.recovers && before.is_proved || was_kept && is_that;
+        if is_proved && others == 0 {
             folder.prove_taken(of).map_err(unavailable)?;
         }
         let mut clients = 0;
@@ -151,19 +155,23 @@ impl GatewayMember {
         }))
     }
 
-    fn wait_for_others(&self) -> Result<(), ControlError> {
+    /// Waits until no gateway grants anything but the one whose place is taken, and those that are
+    /// replaced already.
+    fn wait_for_others(&self, of: &str) -> Result<(), ControlError> {
         let begun = Instant::now();
         loop {
             let records = self.records().map_err(unavailable)?;
-            let granting: Vec<&str> = records.granting(self.folder().name()).collect();
+            let others = records.granting(self.folder().name());
+            let is_waited_for = |name: &&str| *name != of && !records.0[*name].is_replaced;
+            let granting: Vec<&str> = others.filter(is_waited_for).collect();
             if granting.is_empty() {
                 return Ok(());
             }
             if begun.elapsed() > OTHERS_WAIT {
                 let names = granting.join(", ");
                 let text = format!(
-                    "{names} may still grant opens and locks: if it is gone, take its place, too; then \
-                     repeat this"
+                    "{names} may still grant opens and locks, and does not answer: if it is gone, take \
+                     its place first; nothing has changed"
                 );
                 return Err(ControlError::Conflict(text));
             }

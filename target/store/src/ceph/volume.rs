@@ -1,7 +1,7 @@
 //! A volume: what all reactors share of an export of a CephFS file system.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
@@ -43,8 +43,8 @@ struct VolumeState {
     root: Handle,
     file_system: u64,
     verifier: Verifier,
-    /// Whether there was an earlier session to end.
-    had_predecessor: bool,
+    /// Whether another session may be used in place of a lost one.
+    may_reopen: OnceLock<Box<dyn Fn() -> bool + Send + std::marker::Sync>>,
     session: Mutex<Option<Arc<Session>>>,
     closed: AtomicBool,
     /// Whether closing what is idle is requested and has not begun.
@@ -115,7 +115,7 @@ impl CephVolume {
             root: session.root_handle,
             file_system: session.file_system,
             verifier: Verifier::start(None),
-            had_predecessor: session.mount().had_predecessor(),
+            may_reopen: OnceLock::new(),
             session: Mutex::new(Some(Arc::new(session))),
             closed: AtomicBool::new(false),
             sweeps: AtomicBool::new(false),
@@ -130,23 +130,34 @@ impl CephVolume {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// Whether the first session found an earlier one of this server in the cluster, which it ended.
-    #[must_use]
-    pub fn had_predecessor(&self) -> bool {
-        self.0.had_predecessor
-    }
-
     /// Ends the session of another server in the cluster, whatever it is doing. Returns whether there
     /// was one. Blocks.
     ///
     /// # Errors
     /// Those of the cluster.
     pub fn fence(&self, session: &str) -> std::result::Result<bool, MountError> {
-        let mut config = self.config().mount();
+        Self::end_session(self.config(), session)
+    }
+
+    /// The same for a volume that is not open.
+    ///
+    /// # Errors
+    /// Those of the cluster.
+    pub fn end_session(
+        config: &CephConfig,
+        session: &str,
+    ) -> std::result::Result<bool, MountError> {
+        let mut config = config.mount();
         config.uuid = None;
         config.predecessor = Some(session.to_owned());
         // Mounted, so that it ends in order, too.
         Ok(Mount::open(&config)?.had_predecessor())
+    }
+
+    /// Asks this before another session takes the place of a lost one. Only the first call has an
+    /// effect.
+    pub fn reopen_if(&self, may: impl Fn() -> bool + Send + std::marker::Sync + 'static) {
+        let _ = self.0.may_reopen.set(Box::new(may));
     }
 
     /// The configuration.
@@ -308,9 +319,10 @@ impl CephVolume {
         let Some(session) = self.0.lock().take() else {
             return;
         };
-        // Whoever has files open for locks is about to drop them.
+        // Whoever has files open for locks is about to drop them. The session ends here and not on
+        // another thread, beside the end of the process.
         let begun = Instant::now();
-        while session.has_lock_files() && begun.elapsed() < LOCKS_WAIT {
+        while Arc::strong_count(&session) > 1 && begun.elapsed() < LOCKS_WAIT {
             std::thread::sleep(LOCKS_PAUSE);
         }
         for file in session.written_files() {
@@ -447,6 +459,13 @@ fn remount(volume: &Weak<VolumeState>) {
                     "another file system is there now; the export stays closed"
                 );
                 return;
+            }
+            // Asked when there is one: whoever forbids it ends the session after that.
+            Ok(session) if volume.may_reopen.get().is_some_and(|may| !may()) => {
+                drop(session);
+                if !std::mem::replace(&mut told, true) {
+                    tracing::error!(path, "the export may not be mounted again now");
+                }
             }
             Ok(session) => {
                 tracing::info!(path, "the export is mounted again");

@@ -490,7 +490,7 @@ impl GatewayWorld {
         };
         let asker = AnswerTicket::for_test(index, 0);
         match home.lock_on_host(&request, asker, now) {
-            Some(outcome) => self.learn(index, asked, outcome),
+            Some(outcome) => self.learn(index, asked, &outcome),
             None => self.clients[index].pending = Some(asked),
         }
     }
@@ -504,13 +504,13 @@ impl GatewayWorld {
         for (index, answer) in answers {
             let pending = self.clients[index].pending.take();
             if let Some(pending) = pending.filter(|pending| pending.at == at) {
-                self.learn(index, pending, answer.into_value());
+                self.learn(index, pending, &answer.into_value());
             }
         }
     }
 
     /// A client learns what became of its request.
-    fn learn(&mut self, index: usize, asked: PendingLock, outcome: Result<Stateid, StateError>) {
+    fn learn(&mut self, index: usize, asked: PendingLock, outcome: &Result<Stateid, StateError>) {
         let PendingLock {
             at,
             mount,
@@ -520,10 +520,10 @@ impl GatewayWorld {
             reclaims,
         } = asked;
         match outcome {
-            Ok(stateid) => self.granted(index, &asked, stateid),
+            Ok(stateid) => self.granted(index, &asked, *stateid),
             Err(StateError::NoGrace | StateError::ReclaimConflict) if reclaims.is_some() => {
                 self.figures.lost += 1;
-                self.figures.conflicts += u64::from(outcome == Err(StateError::ReclaimConflict));
+                self.figures.conflicts += u64::from(*outcome == Err(StateError::ReclaimConflict));
                 if let Some(open) = self.clients[index].open_of(mount, &file) {
                     open.locks
                         .retain(|lock| (lock.range, lock.mode) != (range, mode));

@@ -306,11 +306,7 @@ impl GatewayWorld {
                 if was_kept {
                     self.lose_session(of);
                 }
-                if let Some(record) = self.records.0.get_mut(&name)
-                    && record.is_replaced
-                {
-                    record.enforces = true;
-                }
+                self.records.fence(&name);
                 // Others that are replaced and may be going on could take what is free now.
                 let may = (was_kept || before.recovers && before.is_proved)
                     && (trusts || !self.others_grant(index, true));
@@ -352,12 +348,10 @@ impl GatewayWorld {
             self.gateways[of].taken_by = None;
             return self.next(index, ControlStep::Poll);
         };
-        let is_off = self.gateways[of].control == ControlStep::Down;
-        if !is_off
-            && !self.breaks(BrokenRule::TrustsReplaced)
+        if self.breaks(BrokenRule::TrustsReplaced)
             && let Some(record) = self.records.0.get_mut(&name)
         {
-            record.enforces = before.enforces;
+            record.enforces = true;
         }
         if self.breaks(BrokenRule::ProvesSuccessor)
             && let Some(record) = self.records.0.get_mut(&by)

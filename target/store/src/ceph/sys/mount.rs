@@ -42,7 +42,7 @@ pub struct MountConfig {
 const CACHED_NAMES: &CStr = c"client_cache_size";
 
 /// Why a mount failed.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{step}: {error}")]
 pub struct MountError {
     /// The step that failed.

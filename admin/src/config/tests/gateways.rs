@@ -1,0 +1,50 @@
+//! The section `gateways`.
+
+use super::{accept, refuse_at};
+
+#[test]
+fn gateways_have_names_a_folder_and_what_makes_handles_the_same() {
+    accept(
+        "gateways: { name: gateway-1, directory: /g }\nhandle_secret: /h\nstate_directory: /s\n",
+    );
+    for (text, line, column, path, words) in [
+        (
+            "gateways: { name: a_b, directory: /g }\nhandle_secret: /h\nstate_directory: /s\n",
+            1,
+            19,
+            "gateways.name",
+            "lower-case letters",
+        ),
+        (
+            "gateways: { name: a, directory: g }\nhandle_secret: /h\nstate_directory: /s\n",
+            1,
+            33,
+            "gateways.directory",
+            "relative",
+        ),
+        (
+            "gateways: { name: a, directory: /g }\nstate_directory: /s\n",
+            1,
+            1,
+            "gateways",
+            "the same `handle_secret`",
+        ),
+        (
+            "gateways: { name: a, directory: /g }\nhandle_secret: /h\n",
+            1,
+            1,
+            "gateways",
+            "`state_directory` of its own",
+        ),
+        (
+            "gateways: { name: a, directory: /g }\nhandle_secret: /h\nstate_directory: /s\n\
+             nfs4: { minor_versions: [] }\n",
+            1,
+            1,
+            "gateways",
+            "version 4 is not served",
+        ),
+    ] {
+        refuse_at(text, line, column, path, &[words]);
+    }
+}
