@@ -48,7 +48,8 @@ pub(super) struct GatewayFolder {
 }
 
 impl GatewayFolder {
-    /// Makes the folder of this gateway if there is none.
+    /// Makes the folder of this gateway if there is none, but not the one that all share: if that is
+    /// missing, its file system is not mounted.
     ///
     /// # Errors
     /// Those of the file system.
@@ -58,7 +59,14 @@ impl GatewayFolder {
             name: gateways.name.clone(),
             identity: [0; 16],
         };
-        fs::create_dir_all(folder.own())?;
+        match fs::create_dir(folder.own()) {
+            Ok(()) => File::open(&folder.path)?.sync_all()?,
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            Err(error) => {
+                let text = format!("{}: {error}", folder.own().display());
+                return Err(io::Error::new(error.kind(), text));
+            }
+        }
         let _lock = folder.lock()?;
         // Made by the first gateway.
         folder.identity = secret::load(Some(&folder.path), IDENTITY)?;
@@ -413,6 +421,12 @@ mod tests {
         fs::create_dir(shared.path().join("b")).unwrap();
         assert_eq!(folder.read().unwrap().0.len(), 1);
         assert_eq!(gateway(shared.path(), "c").identity(), folder.identity());
+        let unmounted = config::Gateways {
+            name: "a".to_owned(),
+            directory: shared.path().join("missing"),
+        };
+        let error = GatewayFolder::open(&unmounted).unwrap_err().to_string();
+        assert!(error.contains("missing/a: No such file"), "{error}");
     }
 
     #[test]

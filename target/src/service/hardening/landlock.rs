@@ -32,8 +32,7 @@ static GRANTED: OnceLock<Vec<(PathBuf, PlaceUse)>> = OnceLock::new();
 /// restricted then.
 pub fn restrict(config: &Config, file: &Path) -> Result<String, String> {
     let grants = grants(config, Some(file))?;
-    let gateways = config.gateways.as_ref().map(|all| &all.directory);
-    for directory in config.state_directory.iter().chain(gateways) {
+    if let Some(directory) = &config.state_directory {
         // A missing folder could not be granted. The start reports it if it cannot be made.
         let _ = fs::create_dir_all(directory);
     }
