@@ -1,9 +1,7 @@
 //! Clients: each has mounts, with opens and locks, and reclaims them where their address is served.
 
-use std::collections::VecDeque;
-
 use super::gateway::{EXPORT, GatewayRun};
-use super::judge::{BelievedLock, LockParty};
+use super::judge::BelievedLock;
 use super::shared_files::BYTES;
 use super::world::GatewayWorld;
 use super::{PRINCIPAL, TestClient, caller, session_request};
@@ -23,43 +21,44 @@ struct ClientMount {
 }
 
 /// A client as it is known to one run of a gateway.
-struct ClientLink {
-    at: GatewayRun,
-    known: TestClient,
+pub(super) struct ClientLink {
+    pub at: GatewayRun,
+    pub known: TestClient,
     is_complete: bool,
 }
 
 /// A file that a client has open, with its locks.
 #[derive(Debug)]
-struct ClientOpen {
-    mount: usize,
-    file: FileKey,
+pub(super) struct ClientOpen {
+    pub mount: usize,
+    pub file: FileKey,
     /// Where it was granted or reclaimed last.
-    at: GatewayRun,
+    pub at: GatewayRun,
     stateid: Stateid,
-    lock: Option<Stateid>,
-    locks: Vec<BelievedLock>,
+    /// Of its locks.
+    pub lock: Option<Stateid>,
+    pub locks: Vec<BelievedLock>,
 }
 
 /// A request for a lock that is not answered yet.
 #[derive(Clone, Copy, Debug)]
-struct PendingLock {
-    at: GatewayRun,
-    mount: usize,
-    file: FileKey,
-    range: ByteRange,
-    mode: LockMode,
+pub(super) struct PendingLock {
+    pub at: GatewayRun,
+    pub mount: usize,
+    pub file: FileKey,
+    pub range: ByteRange,
+    pub mode: LockMode,
     /// The grant that is reclaimed.
-    reclaims: Option<u64>,
+    pub reclaims: Option<u64>,
 }
 
 /// A client.
 pub(super) struct SimulatedClient {
     owner: Vec<u8>,
     mounts: Vec<ClientMount>,
-    links: Vec<ClientLink>,
-    opens: Vec<ClientOpen>,
-    pending: Option<PendingLock>,
+    pub links: Vec<ClientLink>,
+    pub opens: Vec<ClientOpen>,
+    pub pending: Option<PendingLock>,
     pub silent_until: u64,
     /// Whether it has got a lock since the faults have stopped.
     pub is_served: bool,
@@ -88,11 +87,11 @@ fn key(number: u32) -> FileKey {
 }
 
 /// A file that only one client uses.
-fn own_file(client: usize) -> FileKey {
+pub(super) fn own_file(client: usize) -> FileKey {
     key(1 << 24 | u32::try_from(client).expect("few"))
 }
 
-fn current(stateid: Stateid) -> Stateid {
+pub(super) fn current(stateid: Stateid) -> Stateid {
     Stateid {
         sequence: 0,
         ..stateid
@@ -146,27 +145,31 @@ impl SimulatedClient {
         self.opens.iter().any(|open| open.at.gateway == gateway)
     }
 
-    fn open_of(&mut self, mount: usize, file: &FileKey) -> Option<&mut ClientOpen> {
+    pub fn open_of(&mut self, mount: usize, file: &FileKey) -> Option<&mut ClientOpen> {
         let mut opens = self.opens.iter_mut();
         opens.find(|open| open.mount == mount && open.file == *file)
     }
 
-    /// Forgets what it had at a run of a gateway. Returns the number of locks.
-    fn forget(&mut self, is_gone: impl Fn(&ClientOpen) -> bool) -> u64 {
+    /// Forgets opens that are gone. Returns the number of locks that go with them.
+    pub fn forget(&mut self, is_gone: impl Fn(&ClientOpen) -> bool) -> u64 {
         let gone = self.opens.extract_if(.., |open| is_gone(open));
         gone.map(|open| open.locks.len() as u64).sum()
     }
 }
 
 impl GatewayWorld {
-    /// Where an address is served.
-    fn server(&self, address: usize) -> Option<GatewayRun> {
-        let gateway = self.addresses[address];
-        let home = self.gateways[gateway].home.as_ref();
-        home.map(|_| self.run_of(gateway))
+    /// Where a mount finds its address. Some clients stay with a gateway that another one has
+    /// replaced, as long as it answers.
+    fn server(&self, index: usize, mount: usize) -> Option<GatewayRun> {
+        let mount = &self.clients[index].mounts[mount];
+        let runs = |at: &GatewayRun| self.run_of(at.gateway) == *at;
+        let stays = mount.last.filter(|_| index % 2 == 1).filter(runs);
+        let at = stays.unwrap_or_else(|| self.run_of(self.addresses[mount.address]));
+        let home = self.gateways[at.gateway].home.as_ref();
+        home.map(|_| at)
     }
 
-    fn home_at(&mut self, at: GatewayRun) -> Option<&mut StateHome> {
+    pub fn home_at(&mut self, at: GatewayRun) -> Option<&mut StateHome> {
         let is_it = self.run_of(at.gateway) == at;
         self.gateways[at.gateway].home.as_mut().filter(|_| is_it)
     }
@@ -180,11 +183,8 @@ impl GatewayWorld {
                 .iter()
                 .any(|link| link.at == at && link.is_complete)
         };
-        let mut mounts = client.mounts.iter();
-        mounts.any(|mount| {
-            self.server(mount.address)
-                .is_some_and(|at| !is_complete(at))
-        })
+        let mut mounts = 0..client.mounts.len();
+        mounts.any(|mount| self.server(index, mount).is_some_and(|at| !is_complete(at)))
     }
 
     /// A client does something.
@@ -212,7 +212,7 @@ impl GatewayWorld {
             return;
         }
         let mount = self.dice.index(client.mounts.len());
-        let Some(at) = self.server(client.mounts[mount].address) else {
+        let Some(at) = self.server(index, mount) else {
             return;
         };
         self.act(index, mount, at);
@@ -250,9 +250,7 @@ impl GatewayWorld {
 
     fn act(&mut self, index: usize, mount: usize, at: GatewayRun) {
         let now = self.clock();
-        let run_of = |world: &Self, open: &ClientOpen| {
-            world.server(world.clients[index].mounts[open.mount].address)
-        };
+        let run_of = |world: &Self, open: &ClientOpen| world.server(index, open.mount);
         let is_new = !self.clients[index].links.iter().any(|link| link.at == at);
         if is_new {
             let owner = self.clients[index].owner.clone();
@@ -328,7 +326,7 @@ impl GatewayWorld {
     }
 
     /// The gateway does not know the client any more.
-    fn leave(&mut self, index: usize, at: GatewayRun) {
+    pub fn leave(&mut self, index: usize, at: GatewayRun) {
         let client = &mut self.clients[index];
         client.links.retain(|link| link.at != at);
         self.figures.revoked += client.forget(|open| open.at == at);
@@ -401,7 +399,7 @@ impl GatewayWorld {
             }
             return;
         }
-        let first = self.dice.below(BYTES);
+        let first = self.dice.below(self.size.bytes);
         let length = self.dice.between(1, 3).min(BYTES - first);
         let mode = match self.dice.once_in(2) {
             true => LockMode::Write,
@@ -493,143 +491,5 @@ impl GatewayWorld {
             Some(outcome) => self.learn(index, asked, &outcome),
             None => self.clients[index].pending = Some(asked),
         }
-    }
-
-    /// Hands answers of a home to clients.
-    pub fn answer(&mut self, at: GatewayRun) {
-        let mut answers = VecDeque::new();
-        if let Some(home) = self.home_at(at) {
-            answers.extend(std::iter::from_fn(|| home.take_host_answer()));
-        }
-        for (index, answer) in answers {
-            let pending = self.clients[index].pending.take();
-            if let Some(pending) = pending.filter(|pending| pending.at == at) {
-                self.learn(index, pending, &answer.into_value());
-            }
-        }
-    }
-
-    /// A client learns what became of its request.
-    fn learn(&mut self, index: usize, asked: PendingLock, outcome: &Result<Stateid, StateError>) {
-        let PendingLock {
-            at,
-            mount,
-            file,
-            range,
-            mode,
-            reclaims,
-        } = asked;
-        match outcome {
-            Ok(stateid) => self.granted(index, &asked, *stateid),
-            Err(StateError::NoGrace | StateError::ReclaimConflict) if reclaims.is_some() => {
-                self.figures.lost += 1;
-                self.figures.conflicts += u64::from(*outcome == Err(StateError::ReclaimConflict));
-                if let Some(open) = self.clients[index].open_of(mount, &file) {
-                    open.locks
-                        .retain(|lock| (lock.range, lock.mode) != (range, mode));
-                }
-            }
-            Err(StateError::BadSession) => self.leave(index, at),
-            Err(StateError::BadStateid | StateError::OldStateid) => {
-                let client = &mut self.clients[index];
-                self.figures.revoked +=
-                    client.forget(|open| open.at == at && open.mount == mount && open.file == file);
-            }
-            Err(StateError::Denied(_)) => self.figures.denied += 1,
-            Err(_) => {}
-        }
-    }
-
-    fn granted(&mut self, index: usize, asked: &PendingLock, stateid: Stateid) {
-        let PendingLock {
-            at,
-            mount,
-            file,
-            range,
-            mode,
-            reclaims,
-        } = *asked;
-        let party = LockParty {
-            client: index,
-            mount,
-        };
-        let session = self.gateways[at.gateway].session;
-        if session.is_some_and(|session| self.files.has_session(session)) {
-            self.judge(party, asked);
-        }
-        let grant = match reclaims {
-            Some(grant) => grant,
-            None => self.log.note(party, &file, &range, mode),
-        };
-        match reclaims {
-            Some(_) => self.figures.reclaims += 1,
-            None => self.figures.grants += 1,
-        }
-        if self.is_quiet && file == own_file(index) {
-            let client = &mut self.clients[index];
-            self.served += usize::from(!std::mem::replace(&mut client.is_served, true));
-        }
-        if let Some(open) = self.clients[index].open_of(mount, &file) {
-            open.lock = Some(current(stateid));
-            open.locks.retain(|lock| lock.range != range);
-            open.locks.push(BelievedLock {
-                range,
-                mode,
-                grant,
-                is_here: true,
-            });
-        }
-    }
-
-    /// Whether a grant that a client can use is one that must never be.
-    fn judge(&mut self, party: LockParty, asked: &PendingLock) {
-        let PendingLock {
-            file,
-            range,
-            mode,
-            reclaims,
-            ..
-        } = *asked;
-        let others = self.log.others(party, &file, &range, mode);
-        for (other, last) in others {
-            if let Some(lock) = self.rightly_has(other, &file, &range, mode) {
-                self.violation = Some(format!(
-                    "{party:?} gets what {other:?} has: {asked:?}, {lock:?}"
-                ));
-            }
-            if reclaims.is_some_and(|grant| last > grant) {
-                self.violation = Some(format!(
-                    "{party:?} reclaims what {other:?} was granted in between: {asked:?}"
-                ));
-            }
-        }
-    }
-
-    /// A lock that a party believes that it has, and can use, which excludes another one.
-    fn rightly_has(
-        &self,
-        party: LockParty,
-        file: &FileKey,
-        range: &ByteRange,
-        mode: LockMode,
-    ) -> Option<BelievedLock> {
-        let client = &self.clients[party.client];
-        let mut opens = client.opens.iter();
-        let open = opens.find(|open| open.mount == party.mount && open.file == *file)?;
-        let excludes = |lock: &&BelievedLock| {
-            lock.is_here && lock.range.overlaps(range) && lock.mode.excludes(mode)
-        };
-        let lock = open.locks.iter().find(excludes)?;
-        let gateway = &self.gateways[open.at.gateway];
-        let home = gateway
-            .home
-            .as_ref()
-            .filter(|_| gateway.run == open.at.run)?;
-        let session = gateway
-            .session
-            .filter(|session| self.files.has_session(*session));
-        let link = client.links.iter().find(|link| link.at == open.at)?;
-        let is_in_force = home.test_stateids(link.known.id, &[open.lock?])[0].is_ok();
-        (session.is_some() && is_in_force).then_some(*lock)
     }
 }

@@ -4,6 +4,7 @@ use super::LEASE;
 use super::gateway::{ControlStep, ControlWish, GatewayRun};
 use super::rules::BrokenRule;
 use super::world::{GatewayWorld, WorldEvent};
+use crate::state::StateHome;
 
 /// How often a gateway looks at the records.
 const POLL: u64 = 500;
@@ -19,11 +20,6 @@ impl GatewayWorld {
     pub fn start(&mut self, index: usize) {
         let gateway = &mut self.gateways[index];
         if gateway.control != ControlStep::Down {
-            return;
-        }
-        if gateway.taken_by.is_some() && self.rule != Some(BrokenRule::StartsDuringTakeOver) {
-            // Its name is in use.
-            self.at(1_000, WorldEvent::Start(index));
             return;
         }
         let disk = &mut gateway.disk;
@@ -85,11 +81,14 @@ impl GatewayWorld {
                 self.gateways[index].disk.crash(&mut self.dice);
                 self.gateways[index].end();
                 self.figures.stops += 1;
+                self.plan_return(index);
                 return;
             }
-            ControlStep::Replace(_) | ControlStep::AwaitReset(..) | ControlStep::Adopt(..) => {
-                self.take_over_step(index)
-            }
+            ControlStep::TakeOver(_)
+            | ControlStep::AwaitOthers(..)
+            | ControlStep::EndOther(..)
+            | ControlStep::Fence(..)
+            | ControlStep::Adopt(..) => self.take_over_step(index),
         };
         match pause {
             Some(pause) => self.at(pause, WorldEvent::Control(run)),
@@ -110,17 +109,22 @@ impl GatewayWorld {
         }
     }
 
-    /// Whether another gateway may grant something. Those that are replaced count only if wanted.
-    fn others_grant(&self, index: usize, with_replaced: bool) -> bool {
+    /// Whether another gateway may grant something. For one that takes the place of another one,
+    /// those that are replaced, or are to be, do not count.
+    fn others_grant(&self, index: usize, replaces: Option<usize>) -> bool {
         let mut granting = self.records.granting(&self.gateways[index].name);
-        granting.any(|name| with_replaced || !self.records.0[name].is_replaced)
+        let counts = |name| match replaces {
+            Some(of) => name != self.gateways[of].name && !self.records.0[name].is_replaced,
+            None => true,
+        };
+        granting.any(counts)
     }
 
     fn start_step(&mut self, index: usize) -> Option<u64> {
         match self.gateways[index].control {
             ControlStep::AwaitStart => {
                 let waits = self.gateways[index].disk.has_clients()
-                    && self.others_grant(index, true)
+                    && self.others_grant(index, None)
                     && !self.breaks(BrokenRule::StartsWithoutWaiting);
                 if waits {
                     return Some(PAUSE);
@@ -162,10 +166,6 @@ impl GatewayWorld {
             self.gateways[index].session = Some(self.files.open_session());
         }
         self.gateways[index].serve(index, clients, now);
-        let other = self.addresses[index];
-        if self.breaks(BrokenRule::MovesAddress) && self.gateways[other].home.is_none() {
-            self.addresses[index] = index;
-        }
         self.gateways[index].control = ControlStep::Poll;
     }
 
@@ -179,7 +179,7 @@ impl GatewayWorld {
             Some(ControlWish::TakeOver(of)) if self.may_be_replaced(of) => {
                 self.hold(index, true);
                 self.gateways[of].taken_by = Some(self.run_of(index));
-                return self.next(index, ControlStep::Replace(of));
+                return self.next(index, ControlStep::TakeOver(of));
             }
             _ => {}
         }
@@ -188,19 +188,16 @@ impl GatewayWorld {
         let home = gateway.home.as_mut()?;
         home.expire_clients(now);
         home.ask_host_again(now);
-        let has_settled = gateway.disk.is_settled(home);
+        let has_settled = home.are_records_durable();
         let has_ended = home.grace().is_none();
         self.reopen(index);
         let own = self.records.0[&name];
         if own.recovers && has_ended && (has_settled || rule == Some(BrokenRule::EndsUnrecorded)) {
             // Before others may grant what was not reclaimed.
-            let keeps = [BrokenRule::ForgetsTakenLate, BrokenRule::RepeatsTakeOver];
-            if rule.is_none_or(|rule| !keeps.contains(&rule)) {
+            if rule != Some(BrokenRule::KeepsTaken) {
                 self.gateways[index].disk.taken.clear();
             }
             self.records.end_recovery(&name);
-        } else if !own.recovers && rule == Some(BrokenRule::ForgetsTakenLate) {
-            self.gateways[index].disk.taken.clear();
         }
         let own = self.records.0[&name];
         if self.records.is_recovering() && !self.breaks(BrokenRule::ResumesUnasked) {
@@ -236,18 +233,12 @@ impl GatewayWorld {
         }
     }
 
-    /// Opens another session if the last one has ended and nothing is left of it. What clients have
-    /// lost with it has to be durable, as the next start finds the new one.
+    /// Opens another session if the last one has ended and nothing is left of it.
     pub fn reopen(&mut self, index: usize) {
-        let is_recorded = self.breaks(BrokenRule::ReopensUnrecorded);
         let gateway = &mut self.gateways[index];
-        let Some(home) = &gateway.home else {
-            return;
-        };
         let has_session = |session| self.files.has_session(session);
         let is_ended = !gateway.session.is_some_and(has_session);
-        let is_recorded = is_recorded || gateway.disk.is_settled(home);
-        if is_ended && gateway.has_closed_all() && is_recorded {
+        if gateway.home.is_some() && is_ended && gateway.has_closed_all() {
             gateway.session = Some(self.files.open_session());
             self.figures.reopened += 1;
         }
@@ -255,7 +246,8 @@ impl GatewayWorld {
 
     fn stop_step(&mut self, index: usize) -> Option<u64> {
         let name = self.gateways[index].name.clone();
-        let has_clients = self.gateways[index].disk.has_clients();
+        let home = self.gateways[index].home.as_ref();
+        let has_clients = home.is_some_and(StateHome::has_records);
         match self.gateways[index].control {
             ControlStep::Stop => {
                 self.records.stop(&name, has_clients);
@@ -264,7 +256,7 @@ impl GatewayWorld {
             }
             ControlStep::AwaitStop(until) => {
                 let waits = has_clients
-                    && self.others_grant(index, true)
+                    && self.others_grant(index, None)
                     && !self.breaks(BrokenRule::StopsWithoutWaiting);
                 if waits && self.now < until {
                     return Some(PAUSE);
@@ -287,30 +279,39 @@ impl GatewayWorld {
 
     fn take_over_step(&mut self, index: usize) -> Option<u64> {
         match self.gateways[index].control {
-            ControlStep::Replace(of) => self.replace(index, of),
-            ControlStep::AwaitReset(of, until, before) => {
-                let name = self.gateways[of].name.clone();
-                let is_replaced = self.records.0[&name].is_replaced;
+            ControlStep::TakeOver(of) => {
+                self.records.begin_take_over(&self.gateways[index].name);
+                let until = self.now + OTHERS_WAIT;
+                self.next(index, ControlStep::AwaitOthers(of, until))
+            }
+            ControlStep::AwaitOthers(of, until) => {
                 let trusts = self.breaks(BrokenRule::TakesOverWithoutWaiting);
-                let waits = self.others_grant(index, false) && !trusts;
-                let checks = !self.breaks(BrokenRule::StartsDuringTakeOver);
-                if checks && !is_replaced || waits && self.now >= until {
-                    self.give_up(index, of);
-                    return self.next(index, ControlStep::Poll);
+                if trusts || !self.others_grant(index, Some(of)) {
+                    return self.replace(index, of);
                 }
-                if waits {
+                if self.now < until {
                     return Some(PAUSE);
                 }
+                self.gateways[of].taken_by = None;
+                self.figures.given_up += 1;
+                self.next(index, ControlStep::Poll)
+            }
+            ControlStep::EndOther(of, before) => {
                 let session = self.gateways[of].session;
                 let was_kept = session.is_some_and(|session| self.files.end_session(session));
                 if was_kept {
                     self.lose_session(of);
                 }
-                self.records.fence(&name);
+                self.next(index, ControlStep::Fence(of, before, was_kept))
+            }
+            ControlStep::Fence(of, before, was_kept) => {
+                let is_that = self.records.fence(&self.gateways[of].name);
                 // Others that are replaced and may be going on could take what is free now.
-                let may = (was_kept || before.recovers && before.is_proved)
-                    && (trusts || !self.others_grant(index, true));
-                let may = may || self.breaks(BrokenRule::AdoptsUnproved);
+                let is_alone = !self.others_grant(index, None)
+                    || self.breaks(BrokenRule::TakesOverWithoutWaiting)
+                    || self.breaks(BrokenRule::TrustsReplaced);
+                let is_proved = before.recovers && before.is_proved || was_kept && is_that;
+                let may = is_proved && is_alone || self.breaks(BrokenRule::AdoptsUnproved);
                 self.next(index, ControlStep::Adopt(of, may))
             }
             ControlStep::Adopt(of, may) => {
@@ -339,42 +340,17 @@ impl GatewayWorld {
     }
 
     fn replace(&mut self, index: usize, of: usize) -> Option<u64> {
-        let (name, by) = (
-            self.gateways[of].name.clone(),
-            self.gateways[index].name.clone(),
-        );
-        self.records.enforce(&by);
-        let Some(before) = self.records.replace(&name, &by) else {
-            self.gateways[of].taken_by = None;
-            return self.next(index, ControlStep::Poll);
-        };
-        if self.breaks(BrokenRule::TrustsReplaced)
-            && let Some(record) = self.records.0.get_mut(&name)
-        {
-            record.enforces = true;
-        }
-        if self.breaks(BrokenRule::ProvesSuccessor)
-            && let Some(record) = self.records.0.get_mut(&by)
-        {
-            record.is_proved = true;
+        let by = self.gateways[index].name.clone();
+        let name = &self.gateways[of].name;
+        let before = self.records.replace(name, &by).unwrap_or_default();
+        if self.breaks(BrokenRule::TrustsReplaced) {
+            self.records.fence(name);
         }
         let taken = self.gateways[of].disk.take_away();
         let known = self.gateways[index].disk.taken.entry(of).or_default();
         known.is_proved = false;
         known.lease = known.lease.max(taken.lease);
         known.clients.extend(taken.clients);
-        let until = self.now + OTHERS_WAIT;
-        self.next(index, ControlStep::AwaitReset(of, until, before))
-    }
-
-    /// Others go on granting: the place of a gateway is not taken, and its clients reclaim nothing.
-    fn give_up(&mut self, index: usize, of: usize) {
-        self.gateways[of].taken_by = None;
-        self.figures.given_up += 1;
-        if self.breaks(BrokenRule::RepeatsTakeOver) {
-            self.gateways[index].wish = Some(ControlWish::TakeOver(of));
-        } else {
-            self.gateways[index].disk.taken.remove(&of);
-        }
+        self.next(index, ControlStep::EndOther(of, before))
     }
 }

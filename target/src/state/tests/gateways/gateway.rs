@@ -45,10 +45,14 @@ pub(super) enum ControlStep {
     AwaitStop(u64),
     /// Its session is to be ended.
     EndOwn,
-    /// It takes the place of another one.
-    Replace(usize),
-    /// Others are to stop granting until then. The record of the other one before.
-    AwaitReset(usize, u64, GatewayRecord),
+    /// It is to take the place of another one.
+    TakeOver(usize),
+    /// Others are to stop granting until then.
+    AwaitOthers(usize, u64),
+    /// The session of the other one is to be ended. The record of that one before.
+    EndOther(usize, GatewayRecord),
+    /// It has ended, and was there or not.
+    Fence(usize, GatewayRecord, bool),
     /// Its clients may reclaim, or not.
     Adopt(usize, bool),
 }

@@ -8,9 +8,11 @@ mod client;
 mod control;
 mod dice;
 mod disk;
+mod faults;
 mod figures;
 mod gateway;
 mod judge;
+mod outcomes;
 mod rules;
 mod shared_files;
 mod world;
@@ -21,13 +23,17 @@ use super::*;
 use dice::GatewayDice;
 use figures::GatewayFigures;
 use rules::BrokenRule;
+use shared_files::BYTES;
 use world::{GatewayWorld, WorldSize};
 
 /// Short, so that grace periods are.
 const LEASE: Duration = Duration::from_secs(20);
 
 /// Seeds of an ordinary test run.
-const SEEDS: u64 = 40;
+const SEEDS: u64 = 80;
+
+/// Seeds that are tried to find a broken rule.
+const SEARCHED: u64 = 5_000;
 
 fn seeds() -> Range<u64> {
     let Ok(text) = std::env::var("MILLRACE_GATEWAY_SEEDS") else {
@@ -51,6 +57,7 @@ fn size(seed: u64) -> WorldSize {
         gateways: usize::try_from(gateways).expect("few"),
         clients: usize::try_from(dice.between(3, 8)).expect("few"),
         files: u32::try_from(dice.between(1, 2)).expect("few"),
+        bytes: [2, 4, BYTES][dice.index(3)],
         pause: [100, 300, 1_000][dice.index(3)],
         fault_pause: dice.between(2_000, 20_000),
         faults: 200_000,
@@ -83,46 +90,35 @@ fn many_gateways_and_clients() {
         gateways: 64,
         clients: 10_000,
         files: 4_000,
+        bytes: BYTES,
         pause: 10_000,
         fault_pause: 20_000,
         faults: 600_000,
     };
-    let began = std::time::Instant::now();
     let figures = GatewayWorld::new(1, size, None).run();
-    println!("{figures:?} in {:?}", began.elapsed());
-    assert!(figures.is_ok_and(|figures| figures.grants > 1_000 && figures.reclaims > 100));
+    println!("{figures:?}");
+    let is_varied = |figures: GatewayFigures| figures.grants > 10_000 && figures.reclaims > 100;
+    assert!(figures.clone().is_ok_and(is_varied), "{figures:?}");
 }
 
-/// Rules whose breach a few seeds show. `MILLRACE_GATEWAY_SEEDS=5000` with `--nocapture` tells of the
-/// others, too, for most of which it takes hundreds or thousands.
-const QUICKLY_FOUND: [BrokenRule; 5] = [
-    BrokenRule::EnforcesBeforeHolding,
-    BrokenRule::ResumesUnasked,
-    BrokenRule::TrustsLostSession,
-    BrokenRule::StopsWithoutWaiting,
-    BrokenRule::GoesOnReplaced,
-];
+/// What a seed finds of a broken rule.
+fn find(rule: BrokenRule, seed: u64) -> Option<String> {
+    let outcome = GatewayWorld::new(seed, size(seed), Some(rule)).run();
+    outcome.err()
+}
 
 #[test]
-fn broken_rules_are_found() {
-    let mut found = Vec::new();
-    let wants_all = std::env::var_os("MILLRACE_GATEWAY_SEEDS").is_some();
-    let all: &[BrokenRule] = match wants_all {
-        true => &BrokenRule::ALL,
-        false => &QUICKLY_FOUND,
-    };
-    for &rule in all {
-        let first = seeds().find_map(|seed| {
-            let outcome = GatewayWorld::new(seed, size(seed), Some(rule)).run();
-            outcome.err().map(|what| (seed, what))
+fn each_broken_rule_is_found() {
+    for (rule, seed) in BrokenRule::FOUND_BY {
+        let known = find(rule, seed).map(|what| (seed, what));
+        // Any change may lead the seed elsewhere.
+        let found = known.or_else(|| {
+            let mut others = 0..SEARCHED;
+            others.find_map(|seed| Some((seed, find(rule, seed)?)))
         });
-        match first {
-            Some((seed, what)) => {
-                println!("{rule:?}: seed {seed}: {what}");
-                found.push(rule);
-            }
-            None => println!("{rule:?}: not found"),
+        let (by, what) = found.unwrap_or_else(|| panic!("{rule:?} is not found"));
+        if by != seed {
+            println!("{rule:?} is found by seed {by} now, and no longer by {seed}: {what}");
         }
     }
-    assert!(wants_all || found == QUICKLY_FOUND, "{found:?}");
 }
