@@ -519,9 +519,8 @@ fn client_state(
         let scope = gateway.identity();
         let identity = ServerIdentity { owner, scope };
         let state = SharedClientState::new(reactors, &config.nfs4, identity)?;
-        let mut state = state.with_records(&gateway.records(), Some(gateway.lock()))?;
-        state.join_gateways(|recovered| gateway.add_taken(recovered))?;
-        return Ok(Some(state));
+        let state = state.with_records(&gateway.records(), Some(gateway.lock()))?;
+        return Ok(Some(state.with_taken(gateway.taken()?)));
     }
     let identity = ServerIdentity::alone(owner);
     let state = SharedClientState::new(reactors, &config.nfs4, identity)?;

@@ -48,6 +48,8 @@ pub struct SharedClientState {
     progress: Arc<RecordProgress>,
     /// Whether other gateways have to agree before anything is granted.
     holds_grants: bool,
+    /// Clients of other gateways, which are not recorded here yet.
+    taken: Vec<RecoveredClients>,
     gauges: Arc<StateGauges>,
     /// Of all reactors.
     alarms: Arc<Mutex<Vec<Alarm>>>,
@@ -86,6 +88,7 @@ impl SharedClientState {
             },
             identity,
             holds_grants: false,
+            taken: Vec::new(),
             minor_versions: settings.minor_versions.clone(),
             epoch: Instant::now(),
             views: Arc::default(),
@@ -125,18 +128,13 @@ impl SharedClientState {
         Ok(self)
     }
 
-    /// One of several gateways: grants nothing until [`StateHome::hold_grants`] lets it. `check` may
-    /// remove clients that shall not reclaim, and add others.
-    ///
-    /// # Errors
-    /// Those of `check`.
-    pub fn join_gateways(
-        &mut self,
-        check: impl FnOnce(&mut RecoveredClients) -> io::Result<()>,
-    ) -> io::Result<()> {
+    /// The state of one of several gateways: it grants nothing until [`StateHome::hold_grants`] lets
+    /// it. `taken`: clients of others that may reclaim here.
+    #[must_use]
+    pub fn with_taken(mut self, taken: Vec<RecoveredClients>) -> Self {
         self.holds_grants = true;
-        let recovered = self.records.as_mut().map(|(recovered, _)| recovered);
-        recovered.map_or(Ok(()), check)
+        self.taken = taken;
+        self
     }
 
     /// How much state there is.
@@ -164,6 +162,9 @@ impl SharedClientState {
             if let Some((recovered, _)) = &self.records {
                 let now = self.epoch.elapsed();
                 home.recover(recovered.clone(), self.progress.clone(), now);
+                for taken in &self.taken {
+                    home.adopt(taken.clients.clone(), taken.lease, now);
+                }
                 self.gauges.set(&home.figures(now));
             }
             home.hold_grants(self.holds_grants);

@@ -7,8 +7,8 @@
 //!
 //! - What a gateway has granted is locked in the file system that they share, in a session of its
 //!   own. It is free for others when the session ends: at a stop, by the next start of the same
-//!   gateway, or by one that takes its place. All these [begin](GatewayRecords::begin_recovery) with
-//!   a record that says so, and end the session when no other gateway [grants](GatewayRecords::granting).
+//!   gateway, or by one that takes its place. Before that, a record says that clients may reclaim
+//!   ([`GatewayRecord::recovers`]), and no other gateway [grants](GatewayRecords::granting) any more.
 //! - A gateway stops granting before its record says so, and grants again after it.
 //! - If the session has ended otherwise, others may have been granted what clients would reclaim.
 //!   Then nothing is reclaimed: the record has to say that this is excluded

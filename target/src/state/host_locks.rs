@@ -26,7 +26,8 @@ const PAUSE_MOST: Duration = Duration::from_secs(1);
 /// Most requests for locks of a file that wait for the host's answer to another one.
 const QUEUED_MAX: usize = 256;
 
-/// Most denied requests of a client that wait for locks of the host.
+/// Most denied requests of a client that wait for locks of the host, and most questions of it that
+/// the host has not answered.
 const WAITS_MAX: usize = 1024;
 
 /// The highest byte that the host has locks for.
@@ -130,7 +131,7 @@ impl HostedRequest {
 #[derive(Debug)]
 enum HostJob {
     Lock(HostedRequest),
-    Test(FileKey, AnswerTicket),
+    Test(ClientId, FileKey, AnswerTicket),
     Wait(HostWait),
 }
 
@@ -183,6 +184,17 @@ impl HostLocks {
         self.serial
     }
 
+    /// Whether the host has not answered as many questions of a client as it may have: its calls are
+    /// answered before, if the host takes long.
+    fn asks_too_much(&self, client: ClientId) -> bool {
+        let of_client = |job: &&HostJob| match job {
+            HostJob::Lock(asked) => asked.client == client,
+            HostJob::Test(asker, ..) => *asker == client,
+            HostJob::Wait(_) => false,
+        };
+        self.jobs.len() >= WAITS_MAX && self.jobs.values().filter(of_client).count() >= WAITS_MAX
+    }
+
     fn answer<T: Send + 'static>(&mut self, asker: AnswerTicket, answer: T) {
         let late = HomeAnswer::late(asker, answer);
         self.answers.push_back((asker.reactor, late));
@@ -221,6 +233,9 @@ impl StateHome {
         asker: AnswerTicket,
     ) -> Option<Result<Stateid, StateError>> {
         let (key, range, mode) = (request.file, request.range, request.mode);
+        if self.host_locks.asks_too_much(request.client) {
+            return Some(Err(StateError::Delay));
+        }
         let mut asked = HostedRequest::new(request, asker);
         let file = self.host_locks.files.entry(key).or_default();
         let overlaps = |(_, other, other_mode): &(u64, ByteRange, LockMode)| {
@@ -260,8 +275,11 @@ impl StateHome {
         if let Err(error) = self.test_lock(client, owner, file, range, mode, now) {
             return Some(Err(error));
         }
+        if self.host_locks.asks_too_much(client) {
+            return Some(Err(StateError::Delay));
+        }
         self.host_locks.files.entry(*file).or_default().uses += 1;
-        let ticket = self.host_locks.begin(HostJob::Test(*file, asker));
+        let ticket = self.host_locks.begin(HostJob::Test(client, *file, asker));
         let action = HostLockAction::Test(ticket, range, mode);
         self.host_locks.order(*file, action);
         None
@@ -333,7 +351,7 @@ impl StateHome {
                 self.host_has_tried(ticket, &asked, answer, now);
                 asked.file
             }
-            Some(HostJob::Test(key, asker)) => {
+            Some(HostJob::Test(_, key, asker)) => {
                 let answer = match answer {
                     HostLockAnswer::Free => Ok(()),
                     HostLockAnswer::Taken(range, mode) => Err(denied(range, mode)),

@@ -74,7 +74,7 @@ pub enum LockFile {
 }
 
 /// Calls the file that there is.
-macro_rules! file {
+macro_rules! forward {
     ($file:ident.$operation:ident($($argument:ident),*)) => {
         match $file {
             LockFile::Posix(file) => file.$operation($($argument),*),
@@ -130,7 +130,7 @@ impl LockFile {
     /// # Errors
     /// Those of the file system.
     pub fn lock(&self, lock: FileLock) -> io::Result<bool> {
-        file!(self.lock(lock))
+        forward!(self.lock(lock))
     }
 
     /// Whether its locks are not lost. If they are, that is told as well.
@@ -148,7 +148,7 @@ impl LockFile {
     /// # Errors
     /// Those of the file system.
     pub fn unlock(&self, offset: u64, length: u64) -> io::Result<()> {
-        file!(self.unlock(offset, length))
+        forward!(self.unlock(offset, length))
     }
 
     /// What somebody else has that excludes a lock.
@@ -156,6 +156,6 @@ impl LockFile {
     /// # Errors
     /// Those of the file system.
     pub fn conflict(&self, lock: FileLock) -> io::Result<Option<FileLock>> {
-        file!(self.conflict(lock))
+        forward!(self.conflict(lock))
     }
 }

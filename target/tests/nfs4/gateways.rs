@@ -256,6 +256,41 @@ fn a_gateway_takes_the_place_of_one_that_was_stopped() {
 }
 
 #[test]
+fn clients_that_were_taken_are_recorded_by_the_next_start() {
+    let pair = GatewayPair::new();
+    let (mut a, at_a) = pair.a.start();
+    let (mut b, _) = pair.b.start();
+    let (mut first, handle) = holder(at_a, b"first", b"file");
+    stop(&mut a);
+    assert_eq!(pair.take_over(&b, true).unwrap().clients, 1);
+    stop(&mut b);
+    // As if it had ended before it recorded them.
+    let clients = pair.record("b").with_file_name("clients");
+    let records = fs::read_dir(&clients)
+        .unwrap()
+        .map(|one| one.unwrap().path());
+    let records = records.filter(|file| file.extension().is_some_and(|end| end == "client"));
+    assert_eq!(
+        records.map(|file| fs::remove_file(file).unwrap()).count(),
+        1
+    );
+    // They reclaim what was taken, and then what they have here.
+    for turn in 0..2 {
+        if turn > 0 {
+            stop(&mut b);
+        }
+        let at_b;
+        (b, at_b) = pair.b.start();
+        first.reconnect(at_b);
+        let open = first.reclaim(&handle).unwrap();
+        assert_eq!(first.lock(&handle, open, true), Status::Ok);
+        assert_eq!(first.reclaim_complete(), Status::Ok);
+        pair.await_word("b", "enforces", false);
+    }
+    kill(b);
+}
+
+#[test]
 fn clients_of_a_gateway_of_a_cluster_that_was_killed_reclaim_at_its_next_start() {
     let Some(pair) = GatewayPair::in_cluster() else {
         return;

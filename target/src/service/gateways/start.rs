@@ -12,7 +12,7 @@ use super::folder::GatewayFolder;
 use crate::service::client_records::RecordFolder;
 use crate::service::lock::StateLock;
 use crate::service::{StartError, clusters};
-use crate::state::{DurableClient, RecoveredClients};
+use crate::state::RecoveredClients;
 
 /// How often the records of the others are read while they are waited for.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -118,23 +118,12 @@ impl JoiningGateway {
         Ok(())
     }
 
-    /// Adds the clients that an earlier start has taken from others.
+    /// The clients that an earlier start has taken from others. They are not recorded here yet.
     ///
     /// # Errors
     /// The shared folder cannot be used.
-    pub fn add_taken(&self, recovered: &mut RecoveredClients) -> io::Result<()> {
-        for taken in self.folder.all_taken()? {
-            let is_new =
-                |one: &&DurableClient| !recovered.clients.iter().any(|own| own.owner == one.owner);
-            let new: Vec<_> = taken.clients.iter().filter(is_new).cloned().collect();
-            let start = recovered.start;
-            let new = new
-                .into_iter()
-                .map(|client| DurableClient { start, ..client });
-            recovered.clients.extend(new);
-            recovered.lease = recovered.lease.max(taken.lease);
-        }
-        Ok(())
+    pub fn taken(&self) -> io::Result<Vec<RecoveredClients>> {
+        self.folder.all_taken()
     }
 }
 

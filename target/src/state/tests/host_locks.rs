@@ -432,6 +432,32 @@ fn while_the_host_cannot_say_requests_are_made_again() {
     assert!(bed.bed.home.next_host_question() < Duration::MAX);
 }
 
+#[test]
+fn a_client_asks_no_more_while_the_host_does_not_answer() {
+    let mut bed = HostBed::new();
+    for offset in 0..1024 {
+        assert_eq!(bed.ask(0, (offset, 1), WRITE, false), None);
+    }
+    let delay = Some(Err(StateError::Delay));
+    assert_eq!(bed.ask(0, (2000, 1), WRITE, false), delay);
+    let (client, _) = bed.clients[0].clone();
+    let range = ByteRange::new(3000, 1).unwrap();
+    let tested = bed.bed.home.test_lock_on_host(
+        (client.id, b"l"),
+        &file(1),
+        (range, READ),
+        AnswerTicket::for_test(0, 9999),
+        bed.bed.now,
+    );
+    assert_eq!(tested, Some(Err(StateError::Delay)));
+    // Others are served.
+    assert_eq!(bed.ask(1, (2000, 1), WRITE, false), None);
+    bed.settle();
+    assert_eq!(bed.ask(0, (4000, 1), WRITE, false), None);
+    bed.settle();
+    assert!(bed.answers.iter().filter(|one| one.is_ok()).count() > 1000);
+}
+
 /// Client, first byte, length, and the mode, or none to unlock; how many orders are carried out
 /// behind it; and whether another process locks or unlocks the bytes.
 type HostStepOf = (usize, u64, u64, Option<LockMode>, usize, bool);

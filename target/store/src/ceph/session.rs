@@ -221,7 +221,9 @@ impl Session {
 
     /// Lets go of what has not been used for long.
     pub fn sweep(&self, now: Instant) {
-        drop(std::mem::take(&mut *lock(&self.released)));
+        // Not under the lock: closing may block, and reactors release files.
+        let released = std::mem::take(&mut *lock(&self.released));
+        drop(released);
         drop(idle(&self.files, now, FILE_IDLE));
         drop(idle(&self.objects, now, OBJECT_IDLE));
     }
