@@ -15,8 +15,8 @@ const GATEWAYS: &str = "/api/v1/gateways";
 const TAKE_OVER_HELP: &str = "\
 For a gateway that is gone and whose address leads here from now on. Its sessions in the cluster are
 ended, so that it can do no harm if it still runs. Its clients reclaim their opens and locks here; until
-they have, at most for the time of a lease, no gateway grants new ones. Repeat the command if it fails
-because another gateway does not answer.
+they have, at most for the time of a lease, no gateway grants new ones. If it fails because a third
+gateway does not answer, and that one is gone, too, take its place first.
 
 With exports of folders that others may change, this gateway cannot keep the other one from writing:
 switch that host off, and say so with --fenced. Its clients reclaim nothing there unless it was stopped
