@@ -117,6 +117,7 @@ impl<'a> ReadingOperation<'a> {
 }
 
 /// The output of a future that need not wait.
+#[inline(always)] // A future is large to move.
 fn at_once<F: Future>(future: F) -> Option<F::Output> {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(output) => Some(output),
