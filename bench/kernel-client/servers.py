@@ -262,13 +262,19 @@ class Millraced:
         except urllib.error.HTTPError as error:
             raise ServerError(f"{method} {path}: {error}: {error.read().decode()}") from None
 
-    def _gss(self):
-        """What the service counted of Kerberos, and its log."""
+    def counters(self):
+        """The metrics of the service by name and labels."""
         with urllib.request.urlopen(f"http://127.0.0.1:{self._admin_port}/metrics",
                                     timeout=60) as page:
             lines = (line.rpartition(" ") for line in page.read().decode().splitlines()
-                     if line.startswith("millrace_gss_"))
-        return {"counters": {name: float(value) for name, _, value in lines},
+                     if not line.startswith("#"))
+            return {name: float(value) for name, _, value in lines}
+
+    def _gss(self):
+        """What the service counted of Kerberos, and its log."""
+        counters = self.counters().items()
+        return {"counters": {name: value for name, value in counters
+                             if name.startswith("millrace_gss_")},
                 "log": self.tail(400)}
 
     def stop(self):
@@ -312,6 +318,7 @@ class Gateways:
         self._folder = Path(folder)
         self._store = stores.Shared(store)
         self._token = secrets.token_hex(16)
+        self._secrets = ()
         ports = [{"rdma_port": self.rdma_port, "mount_port": self.mount_port}, {}]
         self._members = [
             (name, Millraced(program, self._folder / name, store=self._store,
@@ -325,17 +332,31 @@ class Gateways:
     def start(self):
         """Starts both."""
         (self._folder / "gateways").mkdir(parents=True)
-        for file, text in (("handle-secret", secrets.token_hex(16)), ("token", self._token)):
-            path = self._folder / file
-            path.touch(mode=0o600)
-            path.write_text(text, encoding="utf-8")
+        for file in ("handle-secret", "token"):
+            (self._folder / file).touch(mode=0o600)
+        self._set_secrets(secrets.token_hex(16))
+        (self._folder / "token").write_text(self._token, "utf-8")
         for _, member in self._members:
             member.token_file = self._folder / "token"
             member.start()
 
+    def _set_secrets(self, *secrets_of_handles):
+        self._secrets = secrets_of_handles
+        (self._folder / "handle-secret").write_text("\n".join(secrets_of_handles), "utf-8")
+
     def obey(self, order):
-        """Has the other one take the place of the one that serves, which ends, in order or not."""
-        only(order, "restart", "kill")
+        """Has the other one take the place of the one that serves, which ends, in order or not; or
+        replaces the secret of file handles step by step, which each takes note of when it starts."""
+        only(order, "restart", "kill", "announce", "use", "secrets")
+        if order == "announce":
+            self._set_secrets(*self._secrets, secrets.token_hex(16))
+            return {}
+        if order == "use":
+            self._set_secrets(*reversed(self._secrets))
+            return {}
+        if order == "secrets":
+            _, serving = self._members[0]
+            return {"old": serving.counters()["millrace_handles_of_other_secrets_total"]}
         (name, gone), (_, other) = self._members
         gone.leave(order == "restart")
         allowed = {"Authorization": f"Bearer {self._token}"}

@@ -180,6 +180,32 @@ def restart_of_the_server(context):
     equal(os.listdir(context.root), [], "names at the end")
 
 
+@case(needs="secrets")
+def restart_with_another_secret_of_handles(context):
+    """The secret of file handles is replaced on both gateways, one after the other: a mount with
+    handles of the old one goes on, and a file is the same by both of its handles."""
+    path = context.path("kept")
+    data = content("kept", 100_003)
+    context.write(path, data)
+    with open(path, "r+b", buffering=0) as kept:
+        kept.write(data[:1000])
+        for step in ("announce", "use"):
+            context.control.ask(step)
+            # At the other gateway, and back.
+            for _ in range(2):
+                context.control.ask("restart")
+                equal_content(context.read(path), data, f"by name, {step}")
+                data = content(step, 1000) + data[1000:]
+                equal(os.pwrite(kept.fileno(), data[:1000], 0), 1000, "written bytes")
+                os.fsync(kept.fileno())
+                context.verify(path, data, f"by the open file, {step}")
+    new = context.path("new")
+    context.write(new, data)
+    context.verify(new, data, "a file made since")
+    equal(sorted(os.listdir(context.folder)), ["kept", "new"], "names")
+    check(context.control.ask("secrets")["old"] > 0, "no handle of the old secret was used")
+
+
 @case(shared=True, needs="kill")
 def kill_of_the_server(context):
     """The server dies without warning, several times, under load: whoever works on the mount

@@ -10,7 +10,9 @@
 
 use std::cell::Cell;
 use std::hash::Hasher;
+use std::sync::Arc;
 
+use millrace_primitives::Counter;
 use millrace_store::Handle;
 use millrace_wire::nfs3::FileHandle;
 use siphasher::sip::SipHasher24;
@@ -41,14 +43,35 @@ pub enum HandleError {
     Foreign,
 }
 
+/// The secrets of a server's file handles: one makes them; those that older ones made are accepted
+/// while a secret is replaced.
+#[derive(Clone, PartialEq, Eq)]
+pub struct HandleSecrets {
+    /// Makes handles.
+    pub present: [u8; 16],
+    /// Made handles that clients may still use, or will make those of other servers soon.
+    pub others: Vec<[u8; 16]>,
+}
+
+impl std::fmt::Debug for HandleSecrets {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut shown = formatter.debug_struct("HandleSecrets");
+        shown.field("others", &self.others.len());
+        shown.finish_non_exhaustive()
+    }
+}
+
 /// Makes and checks file handles. The same secret has to be used after a restart, or clients
 /// lose their mounts.
 ///
-/// It remembers handles that were authentic, so that the tags of those in use are not computed for
-/// each call. Every reactor has a key of its own.
+/// It remembers handles that were authentic under the present secret, so that the tags of those in
+/// use are not computed for each call. Every reactor has a key of its own.
 #[derive(Clone)]
 pub struct HandleKey {
     hasher: SipHasher24,
+    others: Vec<SipHasher24>,
+    /// Uses of handles that others made.
+    others_used: Arc<Counter>,
     /// By the last bits of their tags.
     authentic: Box<[Cell<AuthenticHandle>]>,
 }
@@ -79,10 +102,28 @@ impl HandleKey {
         };
         Self {
             hasher: SipHasher24::new_with_key(secret),
+            others: Vec::new(),
+            others_used: Arc::default(),
             authentic: (0..REMEMBERED as u64)
                 .map(|index| Cell::new(nothing(index)))
                 .collect(),
         }
+    }
+
+    /// A key that accepts handles of several secrets.
+    #[must_use]
+    pub fn of(secrets: &HandleSecrets) -> Self {
+        let others = secrets.others.iter().map(SipHasher24::new_with_key);
+        Self {
+            others: others.collect(),
+            ..Self::new(&secrets.present)
+        }
+    }
+
+    /// Uses of handles that were not made under the present secret.
+    #[must_use]
+    pub fn others_used(&self) -> Arc<Counter> {
+        Arc::clone(&self.others_used)
     }
 
     /// The handle of an object of an export.
@@ -94,7 +135,7 @@ impl HandleKey {
         handle[0] = VERSION;
         handle[4..OBJECT].copy_from_slice(&export.to_be_bytes());
         handle[OBJECT..tag].copy_from_slice(object);
-        let sum = self.tag(&handle[..tag]);
+        let sum = tag_of(self.hasher, &handle[..tag]);
         handle[tag..tag + TAG].copy_from_slice(&sum.to_be_bytes());
         FileHandle::new(&handle[..tag + TAG]).expect("shorter than the protocol's limit")
     }
@@ -120,23 +161,36 @@ impl HandleKey {
             return Ok((export, known.object));
         }
         // The tag covers every other byte.
-        if self.tag(sealed) ^ tag != 0 {
+        let is_present = tag_of(self.hasher, sealed) ^ tag == 0;
+        if !is_present && !self.is_of_others(sealed, tag) {
             return Err(HandleError::Foreign);
         }
         let object = Handle::new(object).ok_or(HandleError::Malformed)?;
-        remembered.set(AuthenticHandle {
-            tag,
-            export,
-            object,
-        });
+        // Not those of others: each use of them is counted.
+        if is_present {
+            remembered.set(AuthenticHandle {
+                tag,
+                export,
+                object,
+            });
+        }
         Ok((export, object))
     }
 
-    fn tag(&self, bytes: &[u8]) -> u64 {
-        let mut hasher = self.hasher;
-        hasher.write(bytes);
-        hasher.finish()
+    #[cold]
+    fn is_of_others(&self, sealed: &[u8], tag: u64) -> bool {
+        let mut others = self.others.iter();
+        let is_known = others.any(|&hasher| tag_of(hasher, sealed) ^ tag == 0);
+        if is_known {
+            self.others_used.increment();
+        }
+        is_known
     }
+}
+
+fn tag_of(mut hasher: SipHasher24, bytes: &[u8]) -> u64 {
+    hasher.write(bytes);
+    hasher.finish()
 }
 
 #[cfg(test)]
@@ -194,6 +248,89 @@ mod tests {
         assert_eq!(key.open(&[]), Err(HandleError::Malformed));
         let longer = [handle, &[0]].concat();
         assert_eq!(key.open(&longer), Err(HandleError::Foreign));
+    }
+
+    #[test]
+    fn handles_of_other_secrets_are_accepted_and_counted() {
+        let object = Handle::new(&[3; 16]).unwrap();
+        let keys = [[7; 16], [8; 16], [9; 16]].map(|secret| HandleKey::new(&secret));
+        let handles = keys.each_ref().map(|key| key.seal(1, object));
+        let key = HandleKey::of(&HandleSecrets {
+            present: [8; 16],
+            others: vec![[7; 16], [9; 16]],
+        });
+        assert_eq!(key.seal(1, object), handles[1]);
+        for _ in 0..2 {
+            for handle in &handles {
+                assert_eq!(key.open(handle.as_bytes()), Ok((1, object)));
+            }
+        }
+        assert_eq!(key.others_used().get(), 4);
+        for handle in [
+            HandleKey::new(&[6; 16]).seal(1, object),
+            FileHandle::new(&[handles[0].as_bytes(), &[0]].concat()).unwrap(),
+        ] {
+            assert_eq!(key.open(handle.as_bytes()), Err(HandleError::Foreign));
+        }
+        assert_eq!(key.others_used().get(), 4);
+    }
+
+    /// A secret is replaced on many gateways, each at its own time, in three steps: accept the new
+    /// one, make handles with it, forget the old one. Returns whether every handle opened wherever
+    /// its client went, if the gateways wait for each other before each of `waits`.
+    fn roll_over(seed: u64, waits: [bool; 3]) -> bool {
+        const GATEWAYS: usize = 64;
+        let secrets = |present, others: &[u8]| HandleSecrets {
+            present: [present; 16],
+            others: others.iter().map(|&other| [other; 16]).collect(),
+        };
+        let steps = [
+            secrets(7, &[]),
+            secrets(7, &[8]),
+            secrets(8, &[7]),
+            secrets(8, &[]),
+        ];
+        let keys = steps.each_ref().map(HandleKey::of);
+        let object = Handle::new(&[3; 16]).unwrap();
+        let mut state = seed;
+        let mut any = |below: usize| {
+            state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+            (state >> 33) as usize % below
+        };
+        let mut reached = [0; GATEWAYS];
+        let mut handles = vec![keys[0].seal(1, object)];
+        while reached != [3; GATEWAYS] {
+            let gateway = any(GATEWAYS);
+            let next = (reached[gateway] + 1).min(3);
+            let lowest = reached.iter().copied().min().unwrap_or(0);
+            if lowest >= reached[gateway] || !waits[next - 1] {
+                if next == 3 && reached[gateway] < 3 && lowest == 2 {
+                    // No client uses them any more: the counters have not grown for long.
+                    handles.retain(|handle| *handle == keys[3].seal(1, object));
+                }
+                reached[gateway] = next;
+            }
+            handles.push(keys[reached[any(GATEWAYS)]].seal(1, object));
+            let handle = handles[any(handles.len())];
+            let elsewhere = &keys[reached[any(GATEWAYS)]];
+            if elsewhere.open(handle.as_bytes()) != Ok((1, object)) {
+                return false;
+            }
+        }
+        true
+    }
+
+    #[test]
+    fn a_secret_is_replaced_without_a_stale_handle() {
+        for seed in 0..20 {
+            assert!(roll_over(seed, [true; 3]), "seed {seed}");
+        }
+        // Not if a gateway uses it, or forgets the old one, too early.
+        for at in [1, 2] {
+            let mut waits = [true; 3];
+            waits[at] = false;
+            assert!((0..20).any(|seed| !roll_over(seed, waits)), "step {at}");
+        }
     }
 
     /// Handles that clients hold must stay good from one release to the next.

@@ -34,7 +34,7 @@ use super::{Addresses, Service, memory, plan as terms, secret};
 use crate::call::Serve;
 use crate::exports::{Exports, ExportsError, Rules};
 use crate::flow::{ClientTable as FlowClients, Flow};
-use crate::handle::HandleKey;
+use crate::handle::{HandleKey, HandleSecrets};
 use crate::log_limit::LogLimit;
 use crate::mount3::MountTable;
 use crate::nfs4::OwnerDomain;
@@ -183,7 +183,7 @@ struct WorkerPlan {
     exports: Vec<(Rules, AnyVolume)>,
     /// When the table of exports was made: clients see the same time on all reactors.
     made: Time,
-    key: [u8; 16],
+    secrets: HandleSecrets,
     replay: ReplayCache,
     /// The journal writers of the reactors, by index, until taken.
     journals: Arc<Mutex<Vec<Option<replay::Writer>>>>,
@@ -247,18 +247,20 @@ pub fn start(
         Some(directory) => ReplayCache::open(ReplayLimits::default(), directory, cores.len()),
         None => replay::OpenedCache::in_memory(ReplayLimits::default()),
     };
-    let key = match &config.handle_secret {
-        Some(file) => secret::shared(file).map_err(StartError::HandleSecret)?,
-        None => secret::load(directory, secret::HANDLE_SECRET).map_err(StartError::State)?,
+    let error = match &config.handle_secret {
+        Some(_) => StartError::HandleSecret,
+        None => StartError::State,
     };
+    let secrets = secret::of_handles(&config).map_err(error)?;
     let gateway = join_gateways(&config, progress)?;
     let client_state = client_state(&config, cores.len(), &lock, gateway.as_ref());
     let client_state = client_state.map_err(StartError::State)?;
+    let client_state = client_state.map(|state| state.with_handles_of(&secrets));
     let exports = stores(&config, &registry, progress)?;
     let plan = WorkerPlan {
         exports,
         made: Time::now(),
-        key,
+        secrets,
         replay: replay.cache,
         journals: Arc::new(Mutex::new(replay.writers.into_iter().map(Some).collect())),
         clients: MountTable::default(),
@@ -431,6 +433,7 @@ fn spawn(
             nfs3: shared.programs.nfs3_counters(),
             nfs4: shared.programs.nfs4_counters(),
             exports: shared.programs.export_counters(),
+            other_handles: shared.programs.other_handles(),
             rdma: Arc::clone(&shared.counters),
             flow: Arc::clone(shared.flow.counters()),
             classes: shared.flow.classes().clone(),
@@ -545,7 +548,7 @@ fn shared(plan: &WorkerPlan, context: &Context) -> Result<BuiltShared, BuildErro
     let stores = room.stores(&plan.exports, None);
     let exports = Exports::new(stores.map_err(BuildError::Engine)?)?.made_at(plan.made);
     room.serve(&exports);
-    let key = HandleKey::new(&plan.key);
+    let key = HandleKey::of(&plan.secrets);
     let settings = terms::settings(config);
     let class = settings.receive_class();
     let flow = Flow::new(&plan.flow, plan.index, &pool, class, &clock);
@@ -568,7 +571,7 @@ fn shared(plan: &WorkerPlan, context: &Context) -> Result<BuiltShared, BuildErro
     };
     let client_state = plan.client_state.as_ref();
     let client_state = client_state.map(|shared| {
-        let key = HandleKey::new(&plan.key);
+        let key = HandleKey::of(&plan.secrets);
         shared.of_reactor(plan.index, key, &clock, context.alarm())
     });
     let (programs, home) = match client_state {

@@ -20,7 +20,7 @@ use super::metrics::client_state::StateGauges;
 use super::worker::ReactorMessage;
 use crate::exports::ExportId;
 use crate::flow::policy::Pressure;
-use crate::handle::HandleKey;
+use crate::handle::{HandleKey, HandleSecrets};
 use crate::nfs4::{CallbackSender, ClientState, ForReactor, ServerIdentity};
 use crate::state::{
     CallbackOrder, HomeAnswer, HomeLink, HomeOutbox, HomeRequest, RecordProgress, RecoveredClients,
@@ -134,6 +134,14 @@ impl SharedClientState {
     pub fn with_taken(mut self, taken: Vec<RecoveredClients>) -> Self {
         self.holds_grants = true;
         self.taken = taken;
+        self
+    }
+
+    /// With handles of these secrets. While there are several, there are no delegations: a client
+    /// may know a file by another handle than the one by which it is recalled.
+    #[must_use]
+    pub fn with_handles_of(mut self, secrets: &HandleSecrets) -> Self {
+        self.config.handles_vary = !secrets.others.is_empty();
         self
     }
 

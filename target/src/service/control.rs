@@ -17,6 +17,7 @@ use millrace_admin::status::{
     Health, ListenerStatus, OperationStatus, PoolStatus, ReactorStatus, Readiness, StalledReactor,
 };
 use millrace_mempool::{Class, PoolGauges, Registry};
+use millrace_primitives::Counter;
 use millrace_reactor::{ReactorHandle, Watchdog};
 use millrace_store::any::AnyVolume;
 use millrace_store::posix::engine::Backend;
@@ -63,6 +64,8 @@ pub struct ReactorParts {
     pub nfs4: Arc<Nfs4Counters>,
     /// Its programs' counters of each export.
     pub exports: ExportsCounters,
+    /// Uses of file handles that were not made under the present secret.
+    pub other_handles: Arc<Counter>,
     /// Its RPC-over-RDMA connections.
     pub rdma: Arc<ConnectionCounters>,
     /// Its flow control.

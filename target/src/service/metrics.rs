@@ -71,6 +71,7 @@ impl MetricsSource for ServiceControl {
             rdma(out, &core, parts);
             flow(out, &core, parts);
             programs(out, parts);
+            out.number(&catalogue::OTHER_HANDLES, &[], parts.other_handles.get());
             if let Some(gauges) = &parts.client_state {
                 client_state::client_state(out, gauges);
             }

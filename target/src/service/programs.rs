@@ -3,6 +3,7 @@
 use std::rc::Rc;
 use std::sync::{Arc, OnceLock};
 
+use millrace_primitives::Counter;
 use millrace_reactor::Clock;
 use millrace_store::Store;
 
@@ -98,6 +99,12 @@ impl<S: Store> ReactorPrograms<S> {
     #[must_use]
     pub fn export_counters(&self) -> ExportsCounters {
         self.nfs3().exports().counters().clone()
+    }
+
+    /// Uses of file handles that were not made under the present secret.
+    #[must_use]
+    pub fn other_handles(&self) -> Arc<Counter> {
+        self.nfs3().exports().key.others_used()
     }
 
     /// Counters of NFS version 3 only.

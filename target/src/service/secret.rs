@@ -5,12 +5,18 @@ use std::fs;
 use std::io::{self, Read};
 use std::path::Path;
 
+use millrace_admin::config::Config;
+
 use super::durable_file::write_durably;
+use crate::handle::HandleSecrets;
 
 /// The file in the state directory of the secret of file handles.
 pub const HANDLE_SECRET: &str = "handle-secret";
 /// The file of the server's identity, which NFS version 4 tells clients.
 pub const SERVER_IDENTITY: &str = "server-identity";
+
+/// Most secrets of a file: each one takes time for handles that a client made up.
+const SECRETS_MOST: usize = 4;
 
 /// The number kept in a file of `directory`, made at the first start; without a directory a new
 /// one.
@@ -37,21 +43,73 @@ pub fn load(directory: Option<&Path>, file: &str) -> io::Result<[u8; 16]> {
     }
 }
 
-/// The secret of file handles of several servers, from a file that an operator made: 32 hexadecimal
-/// digits.
+/// The secrets of file handles.
+///
+/// # Errors
+/// Their file or the state directory cannot be used.
+pub fn of_handles(config: &Config) -> io::Result<HandleSecrets> {
+    let Some(file) = &config.handle_secret else {
+        let present = load(config.state_directory.as_deref(), HANDLE_SECRET)?;
+        let others = Vec::new();
+        return Ok(HandleSecrets { present, others });
+    };
+    let secrets = shared(file)?;
+    if !secrets.others.is_empty() {
+        tracing::info!(
+            others = secrets.others.len(),
+            "handle_secret: handles of several secrets are accepted, so nothing is delegated"
+        );
+    }
+    Ok(secrets)
+}
+
+/// The secrets of file handles of several servers, from a file that an operator made: 32
+/// hexadecimal digits in each line, first those that make handles.
 ///
 /// # Errors
 /// The file cannot be read, or has something else.
-pub fn shared(file: &Path) -> io::Result<[u8; 16]> {
+pub fn shared(file: &Path) -> io::Result<HandleSecrets> {
     let text = fs::read_to_string(file)
         .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", file.display())))?;
-    digits(text.trim()).ok_or_else(|| {
-        let text = format!(
-            "{} does not hold 32 hexadecimal digits; make one with `openssl rand -hex 16`",
-            file.display()
-        );
+    secrets(&text).map_err(|what| {
+        let text = format!("{}{what}", file.display());
         io::Error::new(io::ErrorKind::InvalidData, text)
     })
+}
+
+/// The secrets of a text, or what is wrong, behind the name of its file.
+fn secrets(text: &str) -> Result<HandleSecrets, String> {
+    let mut found: Vec<[u8; 16]> = Vec::new();
+    for (at, line) in text.lines().enumerate() {
+        let line = line.trim();
+        if line.is_empty() {
+            continue;
+        }
+        let secret = digits(line).ok_or_else(|| {
+            format!(
+                ":{} is not 32 hexadecimal digits; make them with `openssl rand -hex 16`",
+                at + 1
+            )
+        })?;
+        if found.contains(&secret) {
+            return Err(format!(":{} repeats a secret", at + 1));
+        }
+        found.push(secret);
+    }
+    if found.len() > SECRETS_MOST {
+        return Err(format!(" has more than {SECRETS_MOST} secrets"));
+    }
+    match found.split_first() {
+        Some((&present, others)) => Ok(HandleSecrets {
+            present,
+            others: others.to_vec(),
+        }),
+        None => {
+            let what =
+                " has no line of 32 hexadecimal digits; make one with `openssl rand -hex 16`";
+            Err(what.to_owned())
+        }
+    }
 }
 
 fn digits(text: &str) -> Option<[u8; 16]> {
@@ -78,12 +136,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_shared_secret_is_32_digits() {
+    fn shared_secrets_are_lines_of_32_digits() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("secret");
         let mut told = Vec::new();
+        const DIGITS: &str = "00112233445566778899aabbccddeeFF";
         for text in [
             "0",
+            "",
             "00112233445566778899aabbccddeef",
             "00112233445566778899aabbccddeefg",
         ] {
@@ -91,9 +151,34 @@ mod tests {
             told.push(shared(&file).unwrap_err().to_string());
         }
         assert!(told.iter().all(|why| why.contains("32 hexadecimal digits")));
-        fs::write(&file, "00112233445566778899aabbccddeeFF\n").unwrap();
-        let secret = shared(&file).unwrap();
+        let of = |text: String| {
+            fs::write(&file, text).unwrap();
+            shared(&file)
+        };
+        let secrets = of(format!("{DIGITS}\n")).unwrap();
+        let secret = secrets.present;
         assert_eq!((secret[0], secret[1], secret[15]), (0, 0x11, 0xff));
+        assert_eq!(secrets.others.len(), 0);
+        // The next one below, and then the other way around.
+        let (next, number) = ("a".repeat(32), [0xaa; 16]);
+        let secrets = of(format!("{DIGITS}\n\n  {next}")).unwrap();
+        assert_eq!((secrets.present, secrets.others), (secret, vec![number]));
+        let secrets = of(format!("{next}\n{DIGITS}\n")).unwrap();
+        assert_eq!((secrets.present, secrets.others), (number, vec![secret]));
+        for (text, told) in [
+            (format!("{DIGITS}\nx\n"), ":2 is not 32"),
+            (format!("{DIGITS}\n{}", DIGITS.to_lowercase()), ":2 repeats"),
+            (
+                "abcde"
+                    .chars()
+                    .map(|digit| format!("{}\n", digit.to_string().repeat(32)))
+                    .collect(),
+                "more than 4",
+            ),
+        ] {
+            let error = of(text).unwrap_err().to_string();
+            assert!(error.contains(told), "{error}");
+        }
         let missing = shared(&folder.path().join("missing")).unwrap_err();
         assert!(missing.to_string().contains("missing"), "{missing}");
     }

@@ -206,9 +206,13 @@ impl StateHome {
             && !self.delegation_history.is_contended(key, now)
     }
 
+    fn delegates(&self) -> bool {
+        self.config.delegations && !self.config.handles_vary
+    }
+
     /// Whether a client may have any delegation now.
     fn may_delegate_to(&self, holder: u32, request: &DelegationRequest) -> bool {
-        let is_usual = self.config.delegations && !self.grace.is_active();
+        let is_usual = self.delegates() && !self.grace.is_active();
         is_usual && request.is_sole_server && self.can_call(holder)
     }
 
@@ -346,7 +350,7 @@ impl StateHome {
             }
             None => self.add_delegation((client, holder), key, writes, request, now),
         };
-        if !self.config.delegations {
+        if !self.delegates() {
             self.recall(state, false, now);
         }
         let delegation = self.states.get(state).and_then(StateRecord::delegation);

@@ -64,6 +64,8 @@ pub struct StateConfig {
     pub waiters_per_file: usize,
     /// Whether delegations are granted.
     pub delegations: bool,
+    /// Whether clients may know a file by another handle than callbacks do: nothing is delegated.
+    pub handles_vary: bool,
     /// Most bytes of replies that slots keep, all together.
     pub reply_cache: usize,
     /// Upper limits of fore channels.
@@ -100,6 +102,7 @@ impl Default for StateConfig {
             ranges_per_client: 1 << 16,
             waiters_per_file: 1 << 10,
             delegations: true,
+            handles_vary: false,
             reply_cache: 64 << 20,
             // 1 MiB of data, and the rest of the message.
             fore_most: limits((1 << 20) + 4096, 8192, 64, 64),

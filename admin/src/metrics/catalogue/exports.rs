@@ -17,6 +17,9 @@ super::families! {
         [EXPORT, EXPORT_CALL]
         "Time from the arrival of an NFS call on an export to the end of the turn that encoded its reply."
         for "Latency of each export: calls that moved file data (`read`, `write`), and all others.";
+    OTHER_HANDLES = Counter "millrace_handles_of_other_secrets_total" in "uses" []
+        "Uses of file handles that were made under a secret below the first line of `handle_secret`."
+        for "Replacing the secret: once it no longer grows, the old one can be removed.";
     EXPORT_WAITING = Gauge "millrace_export_waiting" in "calls" [EXPORT]
         "Calls that wait for the export's limit."
         for "Whether `exports.limits` throttles clients of the export.";

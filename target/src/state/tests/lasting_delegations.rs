@@ -182,28 +182,37 @@ fn v4_lease_31_a_delegation_that_comes_with_a_joined_open_is_recorded() {
 
 #[test]
 fn v4_lease_31_a_delegation_is_recalled_at_once_where_there_are_to_be_none_any_more() {
-    let mut disk = RecordDisk::default();
-    let mut bed = disk.start();
-    disk.delegated(&mut bed, b"a", BOTH);
-    let mut bed = disk.start();
-    bed.home.change_terms(StateTerms {
-        delegations: false,
-        ..terms(LEASE)
-    });
-    let client = bed.confirmed(b"a");
-    make_callable(&mut bed, &client);
-    let granted = disk.open_delegated(&mut bed, &client, BOTH, Some(true));
-    assert!(
-        matches!(
-            granted,
-            Ok(DelegationOutcome::Granted {
-                writes: true,
-                is_recalled: true,
-                ..
-            })
-        ),
-        "{granted:?}"
-    );
+    for handles_vary in [false, true] {
+        let mut disk = RecordDisk::default();
+        let mut bed = disk.start();
+        disk.delegated(&mut bed, b"a", BOTH);
+        let mut bed = disk.start();
+        bed.home.config.handles_vary = handles_vary;
+        bed.home.change_terms(StateTerms {
+            delegations: handles_vary,
+            ..terms(LEASE)
+        });
+        let client = bed.confirmed(b"a");
+        make_callable(&mut bed, &client);
+        let granted = disk.open_delegated(&mut bed, &client, BOTH, Some(true));
+        assert!(
+            matches!(
+                granted,
+                Ok(DelegationOutcome::Granted {
+                    writes: true,
+                    is_recalled: true,
+                    ..
+                })
+            ),
+            "{granted:?}"
+        );
+        // Nor are there new ones.
+        bed.home.end_grace();
+        let delegated = bed
+            .home
+            .delegate(client.id, file(2), READ, &WANTED, bed.now);
+        assert_eq!(delegated, DelegationOutcome::Resource);
+    }
 }
 
 #[test]
