@@ -1,6 +1,7 @@
 //! Durability of answered operations when the server is killed at any time.
 
 mod content;
+mod gateways;
 mod inspect;
 mod lane;
 mod mix;
@@ -26,10 +27,11 @@ use crate::load::NfsVersion;
 use crate::lookup::resolve;
 use crate::table::Table;
 use crate::units;
+use gateways::{StateServers, store_text};
 use mutant::Mutant;
 use random::Random;
 use run::{CrashPlan, CrashRun, Sums};
-use server::{Own, Server, Store};
+use server::{Own, OwnPlan, Server, Store};
 use state::{StateFault, StatePlan, StateRun, StateSums};
 
 /// The export of a server started here.
@@ -73,6 +75,11 @@ const TELL: Duration = Duration::from_secs(2);
 ///   - nothing is granted twice, under load and after the restart; stateids of before are dead;
 ///   - what was written is there.
 ///
+/// With --gateways as well, two servers serve the same files and act as one. Whenever the one that
+/// clients use has ended, the other one takes its place, by `millracectl gateways take-over`, and the
+/// first one is started again beside it. A stranger there has to meet the same locks. Servers of
+/// folders are stopped in order instead, as the locks there end with the process.
+///
 /// The first violation ends the run with status 1, the seed, and a folder with the journal of all
 /// calls and the server's log. The seed reproduces the calls; the moments of the kills depend on
 /// the machine.
@@ -86,6 +93,10 @@ Examples:
         --reactors 2 --store-key direct=always
   Opens and locks of NFS version 4.2, with five clients:
     millrace-bench crash --spawn build/release/millraced --nfs 4.2 --clients 5
+  The same, with two gateways to a directory in CephFS, which is empty:
+    millrace-bench crash --spawn build/release/millraced --nfs 4.2 --gateways --store ceph \\
+        --store-key conf=/etc/ceph/ceph.conf --store-key user=millrace \\
+        --store-key keyring=/etc/ceph/keyring --store-key root=/crash
   Test the checker itself:
     millrace-bench crash --spawn build/release/millraced --self-test
   Another server, which a command kills and restarts:
@@ -97,9 +108,14 @@ pub struct Crash {
     options: ClientOptions,
 
     /// The version of NFS: 3 for data and names, 4.1 or 4.2 for opens and locks (with --spawn and a
-    /// store of kind posix).
+    /// store that survives).
     #[arg(long, value_enum, value_name = "VERSION", default_value = "3")]
     nfs: NfsVersion,
+
+    /// Of version 4: two servers of the same files, one of which takes the place of the other. Needs
+    /// millracectl beside millraced.
+    #[arg(long, requires = "spawn")]
+    gateways: bool,
 
     /// Of version 4, so many clients of a thousand do not return before the end of the grace period,
     /// which then takes 10 s.
@@ -147,7 +163,7 @@ pub struct Crash {
     #[arg(long, value_enum, default_value = "posix")]
     store: Store,
 
-    /// More keys of the posix store, such as direct=always.
+    /// More keys of the store, such as direct=always, or root=/crash of a store of kind ceph.
     #[arg(long, value_name = "KEY=VALUE")]
     store_key: Vec<String>,
 
@@ -201,6 +217,9 @@ impl Crash {
         }
         if let Some(minor_version) = self.nfs.minor_version() {
             return self.run_states(minor_version);
+        }
+        if self.gateways {
+            bail!("--gateways takes --nfs 4.1 or 4.2");
         }
         if self.self_test {
             return self.test_mutants();
@@ -299,26 +318,32 @@ impl Crash {
             ));
         }
         let program = self.spawn.as_ref().context("--spawn or --target")?;
-        let root = folder.join("export");
-        fs::create_dir(&root)?;
-        let store = match store {
-            Store::Memory => "{ kind: memory, size: 256MiB }".to_owned(),
-            Store::Posix => {
-                let more: String = self
-                    .store_key
-                    .iter()
-                    .map(|key| {
-                        let (key, value) = key.split_once('=').unwrap_or((key, ""));
-                        format!(", {key}: {value}")
-                    })
-                    .collect();
-                format!("{{ kind: posix, root: {}{more} }}", root.display())
-            }
+        let store = self.store_text(folder, store)?;
+        let plan = OwnPlan {
+            program,
+            folder,
+            export: EXPORT,
+            store: &store,
+            reactors: self.reactors,
+            keys: "",
         };
-        let mut own = Own::new(program, folder, EXPORT, &store, self.reactors, "")?;
+        let mut own = Own::new(&plan, "")?;
         own.start()?;
         let (place, nfs) = (ServerAddress::of(own.rdma, own.rpc, EXPORT), own.rpc);
         Ok((Server::Own(own), place, nfs))
+    }
+
+    /// The store as the configuration has it, over a new folder if it is of kind posix.
+    fn store_text(&self, folder: &Path, store: Store) -> Result<String> {
+        Ok(match store {
+            Store::Memory => "{ kind: memory, size: 256MiB }".to_owned(),
+            Store::Posix => {
+                let root = folder.join("export");
+                fs::create_dir(&root)?;
+                store_text("posix", Some(&root), &self.store_key)
+            }
+            Store::Ceph => store_text("ceph", None, &self.store_key),
+        })
     }
 
     /// Each mutant must be found.
@@ -346,8 +371,8 @@ impl Crash {
 
     /// A run about opens and locks; with `--self-test` one for each fault, which must be noticed.
     fn run_states(&self, minor_version: u32) -> Result<bool> {
-        if self.spawn.is_none() || self.store != Store::Posix {
-            bail!("--nfs 4.1 and 4.2 take --spawn, and a store of kind posix");
+        if self.spawn.is_none() || self.store == Store::Memory {
+            bail!("--nfs 4.1 and 4.2 take --spawn, and a store of kind posix or ceph");
         }
         let seed = self
             .seed
@@ -356,6 +381,9 @@ impl Crash {
             let mut random = Random::new(seed);
             let mut all = true;
             for fault in StateFault::ALL {
+                if !fault.is_of(self.denies(), self.store == Store::Posix) {
+                    continue;
+                }
                 let folder = self.folder(&format!("{fault:?}"))?;
                 let seed = random.next();
                 match self.go_states(&folder, seed, minor_version, Some(fault)) {
@@ -405,16 +433,21 @@ impl Crash {
         };
         let mut go = || {
             let program = self.spawn.as_ref().context("--spawn")?;
-            let root = folder.join("export");
-            fs::create_dir(&root)?;
-            let store = format!("{{ kind: posix, root: {} }}", root.display());
             let lease = state::LEASE.as_secs();
-            let keys = format!("nfs4: {{ minor_versions: [1, 2], lease: {lease}s }}\n");
-            let mut own = Own::new(program, folder, EXPORT, &store, self.reactors, &keys)?;
-            own.start()?;
+            let servers = OwnPlan {
+                program,
+                folder,
+                export: EXPORT,
+                store: &self.store_text(folder, self.store)?,
+                reactors: self.reactors,
+                keys: &format!("nfs4: {{ minor_versions: [1, 2], lease: {lease}s }}\n"),
+            };
+            let servers = match self.gateways {
+                true => StateServers::gateways(&servers, self.store == Store::Ceph)?,
+                false => StateServers::alone(&servers)?,
+            };
             let mut options = self.options.clone();
             options.settle = options.settle.or(Some(Duration::ZERO));
-            let place = ServerAddress::of(own.rdma, own.rpc, EXPORT);
             let plan = StatePlan {
                 folder: folder.to_owned(),
                 export: EXPORT.trim_start_matches('/'),
@@ -422,9 +455,10 @@ impl Crash {
                 minor_version,
                 load: self.load,
                 absent: self.absent,
+                denies: self.denies(),
                 fault,
             };
-            let mut run = StateRun::new(plan, own, Client { place, options }, seed)?;
+            let mut run = StateRun::new(plan, servers, options, seed)?;
             let mut told = Instant::now();
             while done < cycles {
                 run.cycle(done + 1)?;
@@ -437,6 +471,11 @@ impl Crash {
             run.finish()
         };
         go().map_err(|error| (done, error))
+    }
+
+    /// Whether servers know of all denials: not of those that another server has granted.
+    fn denies(&self) -> bool {
+        self.store == Store::Posix && !self.gateways
     }
 
     fn print_states(&self, sums: &StateSums, seed: u64, elapsed: Duration) {
@@ -452,15 +491,15 @@ impl Crash {
         }
         println!("{table}");
         println!(
-            "{} kills, {} of them before all had returned, in {:.1} s; all back within {} ms",
-            sums.kills,
-            sums.kills_in_grace,
+            "{} ends of a server, {} of them before all had returned, in {:.1} s; all back within {} ms",
+            sums.ends,
+            sums.ends_in_grace,
             elapsed.as_secs_f64(),
             sums.longest_return_ms
         );
         println!(
-            "{} operations refused as they conflict, {} without an answer",
-            sums.refused, sums.unanswered
+            "{} operations refused as they conflict, {} told to come later, {} without an answer",
+            sums.refused, sums.delayed, sums.unanswered
         );
         println!(
             "reclaimed: {} opens, {} ranges; {} clients had been restarted, {} came too late",

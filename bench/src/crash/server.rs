@@ -20,7 +20,7 @@ const START_WAIT: Duration = Duration::from_secs(30);
 const STOP_WAIT: Duration = Duration::from_secs(60);
 
 /// Pause between two looks.
-const PAUSE: Duration = Duration::from_millis(5);
+pub const PAUSE: Duration = Duration::from_millis(5);
 
 /// A store to serve from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -29,6 +29,8 @@ pub enum Store {
     Posix,
     /// Memory: it loses everything, which must be found.
     Memory,
+    /// A directory in CephFS, which is empty; --store-key says where it is.
+    Ceph,
 }
 
 /// A server, and how it is brought to its end.
@@ -42,11 +44,29 @@ pub enum Server {
     },
 }
 
+/// What a millraced of our own is to be.
+#[derive(Clone, Copy)]
+pub struct OwnPlan<'a> {
+    /// The program.
+    pub program: &'a Path,
+    /// The folder for all that it needs.
+    pub folder: &'a Path,
+    /// The path of its export.
+    pub export: &'a str,
+    /// The store, as its configuration has it.
+    pub store: &'a str,
+    /// Reactors, on cores 0 and up.
+    pub reactors: usize,
+    /// More lines of its configuration.
+    pub keys: &'a str,
+}
+
 /// A millraced of our own.
 pub struct Own {
     program: PathBuf,
     config: PathBuf,
     log: PathBuf,
+    socket: PathBuf,
     child: Option<OwnedProgram>,
     /// NFS over RDMA.
     pub rdma: SocketAddr,
@@ -55,24 +75,25 @@ pub struct Own {
 }
 
 impl Own {
-    /// A server of this program, with all that it needs in `folder`; it is not started. `keys` are
-    /// more lines of its configuration.
+    /// A server that is not started, with still more lines of its configuration.
     ///
     /// # Errors
     /// If files cannot be made.
-    pub fn new(
-        program: &Path,
-        folder: &Path,
-        export: &str,
-        store: &str,
-        reactors: usize,
-        keys: &str,
-    ) -> Result<Self> {
+    pub fn new(plan: &OwnPlan<'_>, more: &str) -> Result<Self> {
+        let OwnPlan {
+            program,
+            folder,
+            export,
+            store,
+            reactors,
+            keys,
+        } = *plan;
         let (rdma, rpc) = (free_address()?, free_address()?);
         let state = folder.join("state");
         fs::create_dir_all(&state)?;
         let cores: Vec<usize> = (0..reactors).collect();
         let config = folder.join("millraced.yaml");
+        let socket = folder.join("admin.sock");
         let text = format!(
             "\
 reactors: {{ cores: {cores:?}, poll: adaptive }}
@@ -86,16 +107,18 @@ exports:
     clients: [127.0.0.0/8]
     access: rw
     squash: none
-admin: {{ listen: 127.0.0.1:0 }}
+admin: {{ listen: 127.0.0.1:0, socket: {} }}
 log: info
-{keys}",
-            state.display()
+{keys}{more}",
+            state.display(),
+            socket.display()
         );
         fs::write(&config, text)?;
         Ok(Self {
             program: program.to_owned(),
             config,
             log: folder.join("millraced.log"),
+            socket,
             child: None,
             rdma,
             rpc,
@@ -130,6 +153,12 @@ log: info
             thread::sleep(PAUSE);
         }
         bail!("the server does not listen")
+    }
+
+    /// The address of its management plane, for millracectl.
+    #[must_use]
+    pub fn admin(&self) -> String {
+        format!("unix:{}", self.socket.display())
     }
 
     /// Whether it answers calls: while its reactors start, it may listen and close what comes.

@@ -15,7 +15,8 @@ use millrace_wire::xdr::BoundedBytes;
 use super::fault::StateFault;
 use super::holder::{Holder, OPEN_OWNER, kind};
 use super::holdings::{BYTES, OWNERS, lock_conflict, open_conflict};
-use super::{FILES, LEASE, StateRun};
+use super::{FILES, LEASE, StateRun, client_of};
+use crate::client::Client;
 
 /// Percentage of clients that have themselves been restarted.
 const RESTARTED: u64 = 8;
@@ -51,17 +52,17 @@ impl StateRun {
         let fates: Vec<Fate> = order.iter().map(|_| self.fate()).collect();
         if self.random.percent(AGAIN) {
             let some = self.random.below(order.len() as u64) as usize;
-            self.server.start()?;
+            self.serve_again()?;
             self.meet_grace()?;
             for (&index, &fate) in order.iter().zip(&fates).take(some) {
                 if fate == Fate::Returns {
                     self.reclaim(index)?;
                 }
             }
-            self.sums.kills_in_grace += 1;
-            self.kill()?;
+            self.sums.ends_in_grace += 1;
+            self.end_server()?;
         }
-        self.server.start()?;
+        self.serve_again()?;
         self.meet_grace()?;
         let mut absent = Vec::new();
         for (&index, &fate) in order.iter().zip(&fates) {
@@ -85,10 +86,29 @@ impl StateRun {
         for index in absent {
             self.return_late(index)?;
         }
-        self.probe(&mut stranger)?;
+        self.probe(&mut stranger, true)?;
         // The next grace period must not wait for it.
         stranger.leave()?;
+        if let Some(client) = self.client_elsewhere() {
+            let mut stranger = self.stranger_of(&client)?;
+            self.wait_for_end(&mut stranger, waits)?;
+            self.probe(&mut stranger, false)?;
+            stranger.leave()?;
+        }
         self.read_all()
+    }
+
+    /// Has clients served again, wherever.
+    fn serve_again(&mut self) -> Result<()> {
+        self.servers.come_back()?;
+        self.client = client_of(&self.plan, self.servers.serving(), &self.options);
+        Ok(())
+    }
+
+    /// A client of the gateway that clients do not use.
+    fn client_elsewhere(&self) -> Option<Client> {
+        let other = self.servers.other();
+        other.map(|other| client_of(&self.plan, other, &self.options))
     }
 
     /// Renews the leases of those who have returned: a stranger would get what a silent client has.
@@ -108,9 +128,13 @@ impl StateRun {
 
     /// A client that the server does not know.
     fn stranger(&mut self) -> Result<Holder> {
+        self.stranger_of(&self.client.clone())
+    }
+
+    fn stranger_of(&mut self, client: &Client) -> Result<Holder> {
         self.strangers += 1;
         let mut stranger = Holder::new(1000 + self.strangers, self.random.next());
-        stranger.begin(&self.client, &self.pool, self.plan.minor_version)?;
+        stranger.begin(client, &self.pool, self.plan.minor_version)?;
         stranger.complete()?;
         Ok(stranger)
     }
@@ -121,11 +145,22 @@ impl StateRun {
             return Ok(());
         }
         let mut stranger = self.stranger()?;
+        self.is_held_off(&mut stranger)?;
+        if let Some(client) = self.client_elsewhere() {
+            let mut stranger = self.stranger_of(&client)?;
+            self.is_held_off(&mut stranger)
+                .context("at the other gateway")?;
+            stranger.leave()?;
+        }
+        Ok(())
+    }
+
+    fn is_held_off(&mut self, stranger: &mut Holder) -> Result<()> {
         let open = stranger.opening((share::READ, 0), OpenClaim::File);
         let previous = stranger.opening((share::READ, 0), PREVIOUS);
-        self.is_refused(&mut stranger, &open, &[Status::Grace])
+        self.is_refused(stranger, &open, &[Status::Grace])
             .context("OPEN of a stranger in the grace period")?;
-        self.is_refused(&mut stranger, &previous, &[Status::NoGrace])
+        self.is_refused(stranger, &previous, &[Status::NoGrace])
             .context("a reclaim by a stranger")
     }
 
@@ -308,17 +343,23 @@ impl StateRun {
         }
     }
 
-    /// Compares opens and locks with what a stranger meets.
-    fn probe(&mut self, stranger: &mut Holder) -> Result<()> {
+    /// Compares locks, and opens if they are `known` there, with what a stranger meets.
+    fn probe(&mut self, stranger: &mut Holder, known: bool) -> Result<()> {
         for file in 0..FILES {
             self.renew_all()?;
             let handle = self.handles[file].clone();
-            for modes in [
+            let modes = [
                 (share::READ, 0),
                 (share::WRITE, 0),
                 (share::READ, share::READ),
                 (share::READ, share::WRITE),
-            ] {
+            ];
+            let asked = match (known, self.plan.denies) {
+                (true, true) => &modes[..],
+                (true, false) => &modes[..2],
+                (false, _) => &[],
+            };
+            for &modes in asked {
                 let opening = stranger.opening(modes, OpenClaim::File);
                 let found = stranger.run(&handle, &opening)?;
                 let conflict = open_conflict(self.holdings(), None, file, modes);

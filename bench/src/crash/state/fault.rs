@@ -39,14 +39,23 @@ impl StateFault {
         Self::GrantTwice,
     ];
 
-    /// Damages files of the server while it is down.
+    /// Whether it can be put into a run: with denials, and with the files of a folder.
+    pub const fn is_of(self, denies: bool, has_folder: bool) -> bool {
+        match self {
+            Self::LoseDenial => denies,
+            Self::LoseData => has_folder,
+            _ => true,
+        }
+    }
+
+    /// Damages files of the server while it is down: those in the folder of its clients' records,
+    /// or in the folder of the run.
     ///
     /// # Errors
     /// The system's.
-    pub fn strike(self, folder: &Path) -> Result<()> {
-        let clients = folder.join("state/clients");
+    pub fn strike(self, clients: &Path, folder: &Path) -> Result<()> {
         let records = || -> Result<Vec<_>> {
-            let entries = fs::read_dir(&clients)?.filter_map(|entry| Some(entry.ok()?.path()));
+            let entries = fs::read_dir(clients)?.filter_map(|entry| Some(entry.ok()?.path()));
             let mut records: Vec<_> = entries
                 .filter(|path| path.extension().is_some_and(|end| end == "client"))
                 .collect();

@@ -19,9 +19,10 @@ use millrace_wire::nfs4::{
 };
 use millrace_wire::xdr::BoundedBytes;
 
+use super::gateways::StateServers;
 use super::random::Random;
 use super::server::Own;
-use crate::client::{Client, pool};
+use crate::client::{Client, ClientOptions, ServerAddress, pool};
 pub use fault::StateFault;
 use holder::{FileHandles, Holder, OPEN_OWNER, StateAnswer, StateOperation, stamp};
 use holdings::{BYTES, Holdings, OWNERS, OpenFile, lock_conflict, open_conflict};
@@ -47,6 +48,8 @@ pub struct StatePlan {
     pub load: Duration,
     /// So many clients of a thousand do not return before the end of the grace period.
     pub absent: u64,
+    /// Whether clients deny others some access.
+    pub denies: bool,
     /// The fault that has to be noticed.
     pub fault: Option<StateFault>,
 }
@@ -54,14 +57,16 @@ pub struct StatePlan {
 /// What was done and found.
 #[derive(Clone, Debug, Default, serde::Serialize)]
 pub struct StateSums {
-    /// Kills.
-    pub kills: u64,
-    /// Kills before all clients had returned.
-    pub kills_in_grace: u64,
+    /// Ends of the server, mostly kills.
+    pub ends: u64,
+    /// Ends before all clients had returned.
+    pub ends_in_grace: u64,
     /// Operations that succeeded, by name.
     pub done: BTreeMap<&'static str, u64>,
     /// Operations that were refused as they conflict.
     pub refused: u64,
+    /// Operations that were told to come later.
+    pub delayed: u64,
     /// Operations without an answer.
     pub unanswered: u64,
     /// Opens that were reclaimed.
@@ -84,8 +89,9 @@ pub struct StateSums {
 /// A run.
 pub struct StateRun {
     plan: StatePlan,
-    server: Own,
+    servers: StateServers,
     client: Client,
+    options: ClientOptions,
     pool: Pool,
     random: Random,
     holders: Vec<Holder>,
@@ -102,7 +108,13 @@ impl StateRun {
     ///
     /// # Errors
     /// The server's.
-    pub fn new(plan: StatePlan, server: Own, client: Client, seed: u64) -> Result<Self> {
+    pub fn new(
+        plan: StatePlan,
+        servers: StateServers,
+        options: ClientOptions,
+        seed: u64,
+    ) -> Result<Self> {
+        let client = client_of(&plan, servers.serving(), &options);
         let mut random = Random::new(seed);
         let pool = pool(MEMORY)?;
         let handles = files(&plan, &client, &pool)?;
@@ -116,8 +128,9 @@ impl StateRun {
         let journal = BufWriter::new(File::create(plan.folder.join("journal.log"))?);
         Ok(Self {
             plan,
-            server,
+            servers,
             client,
+            options,
             pool,
             random,
             holders,
@@ -142,22 +155,22 @@ impl StateRun {
             for index in 0..self.holders.len() {
                 self.work(index)?;
             }
-            self.server.check()?;
+            self.servers.check()?;
         }
-        self.kill()?;
+        self.end_server()?;
         if let Some(fault) = self.plan.fault {
             writeln!(self.journal, "fault: {fault:?}")?;
-            fault.strike(&self.plan.folder)?;
+            fault.strike(self.servers.records(), &self.plan.folder)?;
         }
         self.come_back()?;
         self.journal.flush()?;
         Ok(())
     }
 
-    /// Kills the server under load, and takes what has arrived before.
-    fn kill(&mut self) -> Result<()> {
-        self.sums.kills += 1;
-        self.server.kill()?;
+    /// Ends the server under load, and takes what has arrived before.
+    fn end_server(&mut self) -> Result<()> {
+        self.sums.ends += 1;
+        self.servers.end()?;
         for index in 0..self.holders.len() {
             while self.holders[index].is_up() {
                 self.take(index)?;
@@ -185,11 +198,12 @@ impl StateRun {
         let random = &mut self.random;
         let file = random.below(FILES as u64) as usize;
         let access = [share::READ, share::WRITE, share::BOTH, share::BOTH];
-        let deny = [0, 0, 0, 0, 0, 0, share::WRITE, share::READ];
+        let deny = &[0, 0, 0, 0, 0, 0, share::WRITE, share::READ][..];
+        let deny = if self.plan.denies { deny } else { &deny[..1] };
         let opening = |random: &mut Random| StateOperation::Open {
             file,
             access: random.pick(&access).unwrap_or(share::BOTH),
-            deny: random.pick(&deny).unwrap_or(0),
+            deny: random.pick(deny).unwrap_or(0),
         };
         let Some(held) = self.holders[index].files.get(&file) else {
             return opening(random);
@@ -257,6 +271,15 @@ impl StateRun {
             (StateOperation::Open { .. }, StateAnswer::Refused(Status::ShareDenied))
             | (StateOperation::Lock { .. }, StateAnswer::Refused(Status::Denied)) => {
                 self.sums.refused += 1;
+                if let Some(before) = before {
+                    self.holders[index].files.insert(operation.file(), before);
+                }
+                return Ok(());
+            }
+            (_, StateAnswer::Refused(Status::Delay | Status::Grace))
+                if self.servers.other().is_some() =>
+            {
+                self.sums.delayed += 1;
                 if let Some(before) = before {
                     self.holders[index].files.insert(operation.file(), before);
                 }
@@ -353,8 +376,17 @@ impl StateRun {
     /// # Errors
     /// If it has ended by itself.
     pub fn finish(mut self) -> Result<StateSums> {
-        self.server.kill()?;
+        self.servers.finish()?;
         Ok(self.sums)
+    }
+}
+
+/// A client of a server.
+fn client_of(plan: &StatePlan, server: &Own, options: &ClientOptions) -> Client {
+    let export = format!("/{}", plan.export);
+    Client {
+        place: ServerAddress::of(server.rdma, server.rpc, &export),
+        options: options.clone(),
     }
 }
 
