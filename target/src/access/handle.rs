@@ -53,6 +53,22 @@ pub struct HandleSecrets {
     pub others: Vec<[u8; 16]>,
 }
 
+/// What stands for a secret where others may read it: its tag of this.
+const MARKED: &[u8] = b"which secret";
+// No handle begins so: the mark is the tag of none.
+const _: () = assert!(MARKED[0] != VERSION);
+
+impl HandleSecrets {
+    /// A number for each, by which servers find out whether they have the same ones, first that of
+    /// the present one.
+    #[must_use]
+    pub fn marks(&self) -> Vec<u64> {
+        let all = std::iter::once(&self.present).chain(&self.others);
+        let mark = |secret| tag_of(SipHasher24::new_with_key(secret), MARKED);
+        all.map(mark).collect()
+    }
+}
+
 impl std::fmt::Debug for HandleSecrets {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut shown = formatter.debug_struct("HandleSecrets");

@@ -252,7 +252,7 @@ pub fn start(
         None => StartError::State,
     };
     let secrets = secret::of_handles(&config).map_err(error)?;
-    let gateway = join_gateways(&config, progress)?;
+    let gateway = join_gateways(&config, &secrets, progress)?;
     let client_state = client_state(&config, cores.len(), &lock, gateway.as_ref());
     let client_state = client_state.map_err(StartError::State)?;
     let client_state = client_state.map(|state| state.with_handles_of(&secrets));
@@ -481,13 +481,14 @@ type BuiltShared = (
 /// this one may reclaim.
 fn join_gateways(
     config: &Config,
+    secrets: &HandleSecrets,
     progress: &StartProgress,
 ) -> Result<Option<JoiningGateway>, StartError> {
     let Some(gateways) = &config.gateways else {
         return Ok(None);
     };
     progress.enter("joining the other gateways")?;
-    let joined = JoiningGateway::join(gateways).map_err(StartError::Gateways)?;
+    let joined = JoiningGateway::join(gateways, secrets).map_err(StartError::Gateways)?;
     let mut warnings = LogLimit::default();
     joined.wait_for_others(|names| {
         if warnings.is_due(Instant::now()) {

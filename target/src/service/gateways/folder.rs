@@ -103,20 +103,38 @@ impl GatewayFolder {
         StateLock::take(&self.own())
     }
 
+    /// The names and folders of all gateways.
+    fn all(&self) -> io::Result<Vec<(String, PathBuf)>> {
+        let mut all = Vec::new();
+        for entry in fs::read_dir(&self.path)? {
+            let name = entry?.file_name();
+            if let Some(name) = name.to_str().filter(|name| is_gateway_name(name)) {
+                all.push((name.to_owned(), self.path.join(name)));
+            }
+        }
+        Ok(all)
+    }
+
+    /// The names and folders of the other gateways.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub fn others(&self) -> io::Result<Vec<(String, PathBuf)>> {
+        let mut others = self.all()?;
+        others.retain(|(name, _)| *name != self.name);
+        Ok(others)
+    }
+
     /// The records of all gateways.
     ///
     /// # Errors
     /// Those of the file system, and records that are damaged.
     pub fn read(&self) -> io::Result<GatewayRecords> {
         let mut records = GatewayRecords::default();
-        for entry in fs::read_dir(&self.path)? {
-            let name = entry?.file_name();
-            let Some(name) = name.to_str().filter(|name| is_gateway_name(name)) else {
-                continue;
-            };
-            match read_record(&self.path.join(name).join(RECORD)) {
+        for (name, folder) in self.all()? {
+            match read_record(&folder.join(RECORD)) {
                 Ok(record) => {
-                    records.0.insert(name.to_owned(), record);
+                    records.0.insert(name, record);
                 }
                 // A folder that was made just now.
                 Err(error)

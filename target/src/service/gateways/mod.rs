@@ -3,6 +3,7 @@
 //! | module | what it does |
 //! | --- | --- |
 //! | `folder` | the records of all gateways, in the folder that they share |
+//! | `secrets` | tells the others which file handles are good here |
 //! | `start` | joins them: nobody grants while clients of this one may reclaim |
 //! | `member` | follows the records of the others while this one serves, and stops |
 //! | `take_over` | takes the place of another one |
@@ -11,6 +12,7 @@
 
 mod folder;
 mod member;
+mod secrets;
 mod start;
 mod take_over;
 

@@ -9,6 +9,8 @@ use std::time::Duration;
 use millrace_admin::config::{self, Config};
 
 use super::folder::GatewayFolder;
+use super::secrets;
+use crate::handle::HandleSecrets;
 use crate::service::client_records::RecordFolder;
 use crate::service::lock::StateLock;
 use crate::service::{StartError, clusters};
@@ -30,13 +32,17 @@ impl JoiningGateway {
     ///
     /// # Errors
     /// The shared folder cannot be used, or another process has the name.
-    pub fn join(gateways: &config::Gateways) -> io::Result<Self> {
+    pub fn join(gateways: &config::Gateways, handles: &HandleSecrets) -> io::Result<Self> {
         let folder = GatewayFolder::open(gateways)?;
         let lock = Arc::new(folder.take_name()?);
         let taken = folder.all_taken()?;
         let own = RecordFolder::look(&folder.own())?;
         let has_clients = !own.clients.is_empty() || !taken.is_empty();
-        folder.change(|records| records.start(folder.name(), has_clients))?;
+        let stale = folder.change(|records| {
+            records.start(folder.name(), has_clients);
+            secrets::compare(&folder, handles)
+        })?;
+        secrets::warn_of(&stale?);
         Ok(Self {
             folder,
             lock,
