@@ -44,6 +44,9 @@ fn the_version_tells_what_is_built_in() {
         false => "providers: iwarp (built without RDMA devices)",
     };
     assert!(long.contains(words), "{long}");
+    let has_ceph = long.contains("\nstores: memory, posix, ceph");
+    assert_eq!(has_ceph, cfg!(feature = "ceph"), "{long}");
+    assert!(long.contains("\nstores: memory, posix"), "{long}");
     let first = long.lines().next().expect("a line");
     assert_eq!(first, format!("millraced {}", env!("CARGO_PKG_VERSION")));
 }

@@ -57,17 +57,25 @@ enum Command {
     Devices(devices::DevicesArguments),
 }
 
-/// The version, and the built-in providers.
-const VERSION: &str = if rdma::BUILT_IN {
-    concat!(
-        env!("CARGO_PKG_VERSION"),
-        "\nproviders: iwarp, verbs (RDMA devices)"
-    )
-} else {
-    concat!(
-        env!("CARGO_PKG_VERSION"),
-        "\nproviders: iwarp (built without RDMA devices)"
-    )
+/// The version, and what is built in.
+const VERSION: &str = {
+    macro_rules! version {
+        ($providers:literal, $stores:literal) => {
+            concat!(
+                env!("CARGO_PKG_VERSION"),
+                "\nproviders: ",
+                $providers,
+                "\nstores: ",
+                $stores
+            )
+        };
+    }
+    match (rdma::BUILT_IN, cfg!(feature = "ceph")) {
+        (true, true) => version!("iwarp, verbs (RDMA devices)", "memory, posix, ceph"),
+        (true, false) => version!("iwarp, verbs (RDMA devices)", "memory, posix"),
+        (false, true) => version!("iwarp (built without RDMA devices)", "memory, posix, ceph"),
+        (false, false) => version!("iwarp (built without RDMA devices)", "memory, posix"),
+    }
 };
 
 #[derive(Args)]
