@@ -48,6 +48,10 @@ struct HelpersState {
     queue: ClientQueues<HelperWork>,
     threads: usize,
     idle: usize,
+    /// Whether an idle thread was woken and has not come yet. No other one is woken until then:
+    /// short jobs of one burst are run by the threads that are awake, rather than each by a thread
+    /// that has to be woken.
+    is_waking: bool,
     closed: bool,
     /// The time of the last job's end, or of the first job's arrival after none was there.
     progressed: Option<Instant>,
@@ -123,6 +127,7 @@ impl Helpers {
                 queue: ClientQueues::default(),
                 threads: 0,
                 idle: 0,
+                is_waking: false,
                 closed: false,
                 progressed: None,
                 running: 0,
@@ -203,9 +208,18 @@ impl Shared {
             }
         }
         state.queue.push(client, work);
-        drop(state);
-        self.work.notify_one();
+        self.wake_another(state);
         refused.map_or(Ok(()), Err)
+    }
+
+    /// Wakes an idle thread for the queue, unless one is on its way.
+    fn wake_another(&self, mut state: MutexGuard<'_, HelpersState>) {
+        let wakes = state.queue.len() > 0 && state.idle > 0 && !state.is_waking;
+        state.is_waking |= wakes;
+        drop(state);
+        if wakes {
+            self.work.notify_one();
+        }
     }
 
     fn spawn(self: &Arc<Self>, state: &mut HelpersState) {
@@ -228,7 +242,8 @@ impl Shared {
                     state.progressed = Some(Instant::now());
                 }
                 state.running += 1;
-                drop(state);
+                // This job may take any time.
+                self.wake_another(state);
                 // A panic ends the one job, which its promise reports.
                 let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work.run()));
                 state = self.lock();
@@ -262,6 +277,7 @@ impl Shared {
                 .unwrap_or_else(PoisonError::into_inner);
             state = next;
             state.idle -= 1;
+            state.is_waking = false;
             if waited.timed_out() && state.queue.len() == 0 {
                 break;
             }
