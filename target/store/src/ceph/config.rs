@@ -7,6 +7,20 @@ pub use crate::posix::volume::Sync;
 /// The longest name.
 pub(super) const NAME_MAX: usize = 255;
 
+/// The parts of the library that log.
+const LOGGING_PARTS: [&str; 10] = [
+    "auth",
+    "client",
+    "finisher",
+    "monc",
+    "ms",
+    "objectcacher",
+    "objecter",
+    "rados",
+    "throttle",
+    "timer",
+];
+
 /// Limits of the resources of one volume, so that a cluster that hangs does not affect others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CephLimits {
@@ -73,6 +87,11 @@ impl CephConfig {
         set("log_to_stderr", "false");
         set("err_to_stderr", "false");
         set("admin_socket", "");
+        // The library would keep its last messages for such a log all the same, and wake a thread
+        // for each.
+        for part in LOGGING_PARTS {
+            set(&format!("debug_{part}"), "0/0");
+        }
         mount
     }
 }
