@@ -264,3 +264,29 @@ fn what_was_answered_as_durable_is_there_for_another_server() {
     let found = now(other.lookup(&ROOT, other.root(), b"file")).unwrap().0;
     assert_eq!(read(&other.store, found, 0, 20), b"bytes more");
 }
+
+#[test]
+fn links_of_directories_are_counted_whoever_changes_them() {
+    let Some([one, other]) = two() else { return };
+    let root = one.root();
+    let links = || [&one, &other].map(|server| attributes(&server.store, root).links);
+    assert_eq!(links(), [2, 2]);
+    for round in 0..3 {
+        let name = format!("directory {round}");
+        let made = now(other.make_directory(&ROOT, root, name.as_bytes(), &mode(0o755)));
+        made.result.unwrap();
+        assert_eq!(links(), [3 + round; 2]);
+        // Changes of other names, with one by the other server among them.
+        create(&one.store, &ROOT, root, b"file");
+        assert_eq!(links(), [3 + round; 2]);
+        let made = now(other.make_directory(&ROOT, root, b"short", &mode(0o755)));
+        made.result.unwrap();
+        let removed = now(one.remove(&ROOT, root, b"file"));
+        removed.result.unwrap();
+        let after = removed.consistency.after.unwrap().links;
+        assert_eq!((after, links()), (4 + round, [4 + round; 2]));
+        let removed = now(one.remove_directory(&ROOT, root, b"short"));
+        assert_eq!(removed.consistency.after.unwrap().links, 3 + round);
+        assert_eq!(links(), [3 + round; 2]);
+    }
+}

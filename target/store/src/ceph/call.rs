@@ -36,6 +36,8 @@ pub(super) struct Changed<T> {
     pub value: T,
     /// Whether the object that the operation works in was changed.
     pub place: bool,
+    /// Whether as many directories are in it as before.
+    pub has_same_directories: bool,
     /// Another object that was changed.
     pub other: Option<Arc<Inode>>,
 }
@@ -46,6 +48,7 @@ impl<T> Changed<T> {
         Self {
             value,
             place: false,
+            has_same_directories: false,
             other: None,
         }
     }
@@ -55,6 +58,14 @@ impl<T> Changed<T> {
         Self {
             place: true,
             ..Self::nothing(value)
+        }
+    }
+
+    /// Names of other objects than directories were changed.
+    pub fn names(value: T) -> Self {
+        Self {
+            has_same_directories: true,
+            ..Self::place(value)
         }
     }
 }
@@ -79,6 +90,29 @@ impl CallContext {
     /// # Errors
     /// [`StoreError::Stale`]: it is gone, or another one has its number.
     pub fn object(&self, handle: Handle) -> Result<FoundObject> {
+        let (inode, found) = self.find(handle)?;
+        let attributes = self.described(&inode, &found)?;
+        Ok(FoundObject {
+            inode,
+            handle,
+            attributes,
+        })
+    }
+
+    /// The same to work with: links of a directory are not counted.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn place(&self, handle: Handle) -> Result<FoundObject> {
+        let (inode, found) = self.find(handle)?;
+        Ok(FoundObject {
+            inode,
+            handle,
+            attributes: attributes(&found),
+        })
+    }
+
+    fn find(&self, handle: Handle) -> Result<(Arc<Inode>, Statx)> {
         let key = ObjectKey::from_handle(&handle, self.session.file_system)?;
         let inode = if handle == self.session.root_handle {
             Arc::clone(self.session.root())
@@ -98,20 +132,15 @@ impl CallContext {
             self.session.forget(key.inode);
             return Err(StoreError::Stale);
         }
-        let attributes = self.described(&inode, &found)?;
-        Ok(FoundObject {
-            inode,
-            handle,
-            attributes,
-        })
+        Ok((inode, found))
     }
 
-    /// The directory of a handle.
+    /// The directory of a handle, to work with.
     ///
     /// # Errors
     /// As for objects; [`StoreError::NotDirectory`].
     pub fn directory(&self, handle: Handle) -> Result<FoundObject> {
-        let found = self.object(handle)?;
+        let found = self.place(handle)?;
         match found.attributes.kind {
             Kind::Directory => Ok(found),
             _ => Err(StoreError::NotDirectory),
@@ -149,13 +178,25 @@ impl CallContext {
     fn described(&self, inode: &Inode, found: &Statx) -> Result<Attributes> {
         let mut shown = attributes(found);
         if shown.kind == Kind::Directory {
-            let count = inode.xattr(&self.session.superuser, SUBDIRECTORIES, 32);
-            let count = count.map_err(|error| self.error(error))?;
-            let count = std::str::from_utf8(&count).ok();
-            let count = count.and_then(|count| count.trim_end_matches('\0').parse::<u32>().ok());
-            shown.links = count.unwrap_or(0).saturating_add(2);
+            let count = match self.session.subdirectories(found) {
+                Some(count) => count,
+                None => self.count_subdirectories(inode, found)?,
+            };
+            shown.links = count.saturating_add(2);
         }
         Ok(shown)
+    }
+
+    /// Asks the cluster. The number is that of this version, or of a later one that will be found
+    /// and asked for next time.
+    fn count_subdirectories(&self, inode: &Inode, found: &Statx) -> Result<u32> {
+        let count = inode.xattr(&self.session.superuser, SUBDIRECTORIES, 32);
+        let count = count.map_err(|error| self.error(error))?;
+        let count = std::str::from_utf8(&count).ok();
+        let count = count.and_then(|count| count.trim_end_matches('\0').parse::<u32>().ok());
+        let count = count.unwrap_or(0);
+        self.session.keep_subdirectories(found, count);
+        Ok(count)
     }
 
     /// Attributes of an entry of a directory.
@@ -214,6 +255,12 @@ impl CallContext {
         };
         let done = self.require_writable().and_then(|()| work(&place));
         let result = done.and_then(|changed| {
+            if changed.has_same_directories
+                && let Ok(found) = place.inode.attributes(&self.session.superuser)
+            {
+                let before = place.attributes.change;
+                self.session.pass_on_subdirectories(before, &found);
+            }
             let own = changed.place.then_some(&place.inode);
             for inode in own.into_iter().chain(&changed.other) {
                 self.settle(inode)?;
@@ -244,7 +291,9 @@ impl CallContext {
     /// Errors of the cluster.
     pub fn opened(&self, file: &FoundObject, mode: OpenMode) -> Result<Arc<File>> {
         let number = file.attributes.inode;
-        let opened = self.session.file(number, &file.inode, mode);
+        let opened = self
+            .session
+            .file(number, &file.inode, mode, self.caller.uid);
         opened.map_err(|error| self.error(error))
     }
 }

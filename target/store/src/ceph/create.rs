@@ -257,7 +257,7 @@ pub(super) fn finish(
         modified: chosen(set.modified),
     };
     if change == AttributeChange::default() {
-        return Ok(Changed::place((made.handle, made.attributes)));
+        return Ok(named(made.handle, made.attributes));
     }
     let changed = made
         .inode
@@ -266,8 +266,16 @@ pub(super) fn finish(
     let shown = (made.handle, context.attributes(&made)?);
     Ok(Changed {
         other: Some(made.inode),
-        ..Changed::place(shown)
+        ..named(shown.0, shown.1)
     })
+}
+
+/// A new object has its name.
+fn named(handle: Handle, attributes: Attributes) -> Changed<Shown> {
+    match attributes.kind {
+        Kind::Directory => Changed::place((handle, attributes)),
+        _ => Changed::names((handle, attributes)),
+    }
 }
 
 /// Refuses attributes that cannot be set, before the object is made.

@@ -111,7 +111,7 @@ impl ClientView<'_> {
             let removed = place.inode.unlink(&context.identity, &name);
             removed.map_err(|error| context.removal_error(error))?;
             context.let_go(before);
-            Ok(Changed::place(()))
+            Ok(Changed::names(()))
         })
         .await
     }
@@ -187,7 +187,7 @@ impl ClientView<'_> {
                 })?;
                 Ok(Changed {
                     other: Some(object.inode.clone()),
-                    ..Changed::place(())
+                    ..Changed::names(())
                 })
             });
             Ok(Linked {
@@ -211,7 +211,7 @@ impl CallContext {
         let found = found.map_err(|error| self.error(error))?;
         // The library would leave the directory that was mounted.
         if name == c".." && directory.handle == self.session.root_handle {
-            return Ok(directory.clone());
+            return self.object(directory.handle);
         }
         self.keep(found)
     }

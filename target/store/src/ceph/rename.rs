@@ -25,11 +25,11 @@ impl CallContext {
         names: [Result<CString>; 2],
         is_alone: bool,
     ) -> Result<Option<Renamed>> {
-        let from = self.object(handles[0])?;
+        let from = self.place(handles[0])?;
         let to = if handles[0] == handles[1] {
             from.clone()
         } else {
-            self.object(handles[1])?
+            self.place(handles[1])?
         };
         let kinds = [from.attributes.kind, to.attributes.kind];
         if kinds != [Kind::Directory; 2] {
@@ -39,6 +39,9 @@ impl CallContext {
             Ok(false) => return Ok(None),
             result => result.map(drop),
         };
+        for place in [&from, &to] {
+            self.session.forget_subdirectories(place.attributes.inode);
+        }
         // The library learns of the change of another old directory a little later.
         let is_known = handles[0] == handles[1] || result.is_err();
         Ok(Some(Renamed {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 
 use super::handle::{self, ObjectKey};
-use super::sys::{File, Identity, Inode, Mount, MountConfig, MountError, OpenMode};
+use super::sys::{File, Identity, Inode, Mount, MountConfig, MountError, OpenMode, Statx};
 use crate::lru::Lru;
 use crate::{Caller, Handle};
 
@@ -27,6 +27,9 @@ pub(super) struct Session {
     /// Files that are held no longer.
     released: Mutex<Vec<Arc<File>>>,
     objects: Mutex<Lru<u64, IdleEntry<Inode>>>,
+    /// How many directories are in a directory, with the version of it that has so many. To ask the
+    /// cluster takes a round trip, while the library knows the version.
+    subdirectories: Mutex<Lru<u64, (u64, u32)>>,
     root: Arc<Inode>,
     pub root_handle: Handle,
     /// The identity of the file system in handles.
@@ -51,6 +54,8 @@ struct SessionLocks {
 struct IdleEntry<T> {
     value: Arc<T>,
     used: Instant,
+    /// Of a file: who used it last.
+    user: u32,
 }
 
 impl Session {
@@ -70,6 +75,7 @@ impl Session {
             held: Mutex::default(),
             released: Mutex::default(),
             objects: Mutex::new(Lru::new()),
+            subdirectories: Mutex::new(Lru::new()),
             root_handle: ObjectKey::of(&found).handle(file_system),
             root,
             file_system,
@@ -142,11 +148,40 @@ impl Session {
     /// Keeps an object that was found.
     pub fn keep(&self, number: u64, found: Inode) -> Arc<Inode> {
         let value = Arc::new(found);
-        insert(&self.objects, number, &value, self.most);
+        insert(&self.objects, number, &value, 0, self.most);
         value
     }
 
-    /// An object's file, open for reading or writing.
+    /// How many directories are in a directory as it was found, if that is known.
+    pub fn subdirectories(&self, found: &Statx) -> Option<u32> {
+        let mut known = lock(&self.subdirectories);
+        let &mut (version, count) = known.get(&found.inode)?;
+        (version == found.version).then_some(count)
+    }
+
+    /// Keeps that.
+    pub fn keep_subdirectories(&self, found: &Statx, count: u32) {
+        let mut known = lock(&self.subdirectories);
+        known.insert(found.inode, (found.version, count));
+        while known.len() > self.most
+            && let Some((&oldest, _)) = known.oldest()
+        {
+            known.remove(&oldest);
+        }
+    }
+
+    /// A directory of the version `before` was changed, and then found. The change left as many
+    /// directories in it, and raised the version by one: if it is higher, there were others.
+    pub fn pass_on_subdirectories(&self, before: u64, found: &Statx) {
+        if let Some(known) = lock(&self.subdirectories).get(&found.inode)
+            && known.0 == before
+            && found.version == before.wrapping_add(1)
+        {
+            known.0 = found.version;
+        }
+    }
+
+    /// An object's file, open for reading or writing by a user.
     ///
     /// # Errors
     /// Errors of the cluster.
@@ -155,13 +190,15 @@ impl Session {
         number: u64,
         inode: &Arc<Inode>,
         mode: OpenMode,
+        user: u32,
     ) -> Result<Arc<File>, Errno> {
         if let Some(entry) = lock(&self.files).get(&(number, mode)) {
             entry.used = Instant::now();
+            entry.user = user;
             return Ok(Arc::clone(&entry.value));
         }
         let value = Arc::new(File::open(inode, &self.superuser, mode)?);
-        insert(&self.files, (number, mode), &value, self.most);
+        insert(&self.files, (number, mode), &value, user, self.most);
         Ok(value)
     }
 
@@ -208,6 +245,19 @@ impl Session {
         let mut files = lock(&self.files);
         let entry = files.get(&(number, OpenMode::Write))?;
         Some(Arc::clone(&entry.value))
+    }
+
+    /// Whether an object's file is open for writing, and was written by this user last. Never
+    /// blocks, for reactors.
+    pub fn is_written(&self, number: u64, user: u32) -> bool {
+        let mut files = lock(&self.files);
+        let entry = files.get(&(number, OpenMode::Write));
+        entry.is_some_and(|entry| entry.user == user)
+    }
+
+    /// Forgets how many directories are in a directory.
+    pub fn forget_subdirectories(&self, number: u64) {
+        lock(&self.subdirectories).remove(&number);
     }
 
     /// Lets go of an object whose last name was removed, so that its space becomes free.
@@ -258,12 +308,13 @@ fn insert<K: Copy + Eq + std::hash::Hash, T>(
     table: &Mutex<Lru<K, IdleEntry<T>>>,
     key: K,
     value: &Arc<T>,
+    user: u32,
     most: usize,
 ) {
     let mut entries = lock(table);
     let used = Instant::now();
     let value = Arc::clone(value);
-    let mut gone = vec![entries.insert(key, IdleEntry { value, used })];
+    let mut gone = vec![entries.insert(key, IdleEntry { value, used, user })];
     while entries.len() > most {
         let Some((oldest, _)) = entries.oldest() else {
             break;

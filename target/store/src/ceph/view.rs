@@ -139,7 +139,7 @@ impl ClientView<'_> {
         work: impl FnOnce(&CallContext, &FoundObject) -> Result<Changed<T>> + Send + 'static,
     ) -> Modified<T> {
         let done = self.ask(caller, move |context| {
-            let place = context.object(object);
+            let place = context.place(object);
             Ok(context.change(place, |place| work(context, place)))
         });
         self.counted(done.await)

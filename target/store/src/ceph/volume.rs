@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 
 pub use super::config::*;
+use super::handle::ObjectKey;
 use super::session::Session;
 use super::sys::{Mount, SpaceFound};
 use crate::posix::helpers::{HelperLoad, Helpers};
@@ -254,6 +255,15 @@ impl CephVolume {
         current
             .as_ref()
             .is_some_and(|one| Arc::ptr_eq(one, session))
+    }
+
+    /// Whether a file is open for writing, and was written by this user last.
+    pub(super) fn is_written(&self, file: &Handle, user: u32) -> bool {
+        let current = self.0.lock();
+        current.as_ref().is_some_and(|session| {
+            let key = ObjectKey::from_handle(file, session.file_system);
+            key.is_ok_and(|key| session.is_written(key.inode, user))
+        })
     }
 
     /// Counts a file that is open for locks in a session.
