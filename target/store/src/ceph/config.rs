@@ -63,7 +63,8 @@ pub struct CephConfig {
 
 impl CephConfig {
     /// The mount with the options of the library that this store depends on.
-    pub(super) fn mount(&self) -> MountConfig {
+    #[must_use]
+    pub fn library_mount(&self) -> MountConfig {
         let mut mount = self.mount.clone();
         let cached = self.limits.cache > 0;
         let cache = self.limits.cache.to_string();

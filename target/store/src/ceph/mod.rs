@@ -40,6 +40,11 @@ mod view;
 pub mod volume;
 mod xattrs;
 
+/// The library without the store, for measurements of both.
+pub mod library {
+    pub use super::sys::{File, Identity, Inode, Mount, OpenMode, Statx};
+}
+
 use std::rc::Rc;
 use std::time::Instant;
 

@@ -107,7 +107,7 @@ impl CephVolume {
     /// # Errors
     /// It cannot be mounted.
     pub fn open(config: CephConfig) -> std::result::Result<Self, MountError> {
-        let session = Session::open(&config.mount(), config.limits.open_files)?;
+        let session = Session::open(&config.library_mount(), config.limits.open_files)?;
         let helpers = config.limits.helpers;
         Ok(Self(Arc::new(VolumeState {
             names: Helpers::new(&format!("names {}", config.name), helpers),
@@ -148,7 +148,7 @@ impl CephVolume {
         config: &CephConfig,
         session: &str,
     ) -> std::result::Result<bool, MountError> {
-        let mut config = config.mount();
+        let mut config = config.library_mount();
         config.uuid = None;
         config.predecessor = Some(session.to_owned());
         // Mounted, so that it ends in order, too.
@@ -453,7 +453,7 @@ fn remount(volume: &Weak<VolumeState>) {
         let Some((mount, most)) = volume.upgrade().and_then(|volume| {
             let config = &volume.config;
             let is_open = !volume.closed.load(SeqCst);
-            is_open.then(|| (config.mount(), config.limits.open_files))
+            is_open.then(|| (config.library_mount(), config.limits.open_files))
         }) else {
             return;
         };

@@ -24,22 +24,37 @@ opaque!(RawMount, RawInode, RawFile, RawDirectory, RawIdentity);
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Statx {
+    /// The fields that are filled.
     pub mask: u32,
+    /// The preferred size of a transfer.
     pub block_size: u32,
+    /// Names.
     pub links: u32,
+    /// The owner.
     pub uid: u32,
+    /// The group.
     pub gid: u32,
+    /// Type and permission bits.
     pub mode: u16,
+    /// The number.
     pub inode: u64,
+    /// Bytes.
     pub size: u64,
+    /// Units of 512 bytes.
     pub blocks: u64,
     /// The number of the snapshot.
     pub device: dev_t,
+    /// The device of a device node.
     pub special: dev_t,
+    /// Last access.
     pub accessed: timespec,
+    /// Last change.
     pub changed: timespec,
+    /// Last change of data.
     pub modified: timespec,
+    /// Creation.
     pub born: timespec,
+    /// A number that rises with each change.
     pub version: u64,
 }
 
