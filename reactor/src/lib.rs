@@ -30,5 +30,6 @@ pub use aside::{Aside, step_aside};
 pub use clock::{Clock, Sleep};
 pub use counters::{CoreCounters, WorkSource};
 pub use millrace_primitives as primitives;
+pub use sleep::await_work;
 pub use spawn::{ReactorConfig, ReactorHandle, SendError, SpawnError, allowed_cores, spawn};
 pub use watchdog::{Stall, Watchdog};

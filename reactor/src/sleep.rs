@@ -5,6 +5,18 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use crate::fabric::DataPath;
+
+/// Sleeps until a provider has work or the time has passed, for programs that poll one without a
+/// reactor. Returns at once if it has to be polled.
+pub fn await_work(provider: &mut (impl DataPath + ?Sized), most: Duration) {
+    if let Some(descriptor) = provider.wake_descriptor()
+        && provider.arm()
+    {
+        until_readable(&[descriptor], &mut Vec::new(), Some(most));
+    }
+}
+
 /// Sleeps until one of `descriptors` is readable, `timeout` passes, or a signal arrives.
 /// `scratch` saves allocations.
 pub(crate) fn until_readable(

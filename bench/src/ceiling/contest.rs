@@ -197,7 +197,7 @@ fn trips(transport: NfsTransport, operation: Operation, size: usize) -> Vec<Trip
     let one = |request, reply| vec![Trip { request, reply }];
     let fetched = matches!(transport, NfsTransport::Rdma | NfsTransport::RdmaCrc);
     match operation {
-        Operation::Getattr | Operation::Lookup | Operation::Open => {
+        Operation::Getattr | Operation::Lookup | Operation::Open | Operation::Create => {
             one(AROUND_GETATTR, AROUND_GETATTR)
         }
         Operation::Write if fetched && size <= LONG_INLINE => vec![

@@ -13,7 +13,7 @@ use clap::Args;
 use rustix::thread::{sched_getaffinity, sched_setaffinity};
 
 use crate::client::Client;
-use crate::load::{Engine, Measurement, NfsVersion, ServerCpu, TcpLoad, pin};
+use crate::load::{Engine, IdlePolicy, Measurement, NfsVersion, ServerCpu, TcpLoad, pin};
 use crate::spawn::{SpawnOptions, Spawned, set_paused};
 use crate::units;
 
@@ -209,8 +209,9 @@ impl Ceiling {
         };
         // As the raw exchange may.
         if self.client_core != self.server_core {
-            engine.keep_processor();
-            tcp.iter_mut().for_each(TcpLoad::keep_processor);
+            engine.set_idle_policy(IdlePolicy::Spin);
+            tcp.iter_mut()
+                .for_each(|load| load.set_idle_policy(IdlePolicy::Spin));
         }
         Ok(MeasuredPeer {
             engine,

@@ -6,8 +6,9 @@ use std::time::Instant;
 use anyhow::Result;
 use millrace_mempool::Slice;
 use millrace_wire::nfs3::{
-    FileHandle, GetattrResults, LookupResults, NameInDirectory, Procedure, ReadArguments,
-    ReadResults, Stability, WriteArguments, WriteResults,
+    CreateArguments, CreateHow, CreateResults, FileHandle, GetattrResults, LookupResults,
+    NameInDirectory, Procedure, ReadArguments, ReadResults, RemoveResults, SetAttributes,
+    WriteArguments, WriteResults,
 };
 use millrace_wire::xdr::Bulk;
 
@@ -36,6 +37,44 @@ pub(super) enum LoadCall {
     Lookup,
     /// Opens the file and closes it, in version 4.
     Open,
+    /// Makes a file, in version 3.
+    Create,
+    /// Removes it.
+    Remove,
+}
+
+impl LoadCall {
+    /// The next call of a load of CREATE and REMOVE.
+    pub(super) fn creating_or_removing(self) -> Self {
+        match self {
+            Self::Create => Self::Remove,
+            _ => Self::Create,
+        }
+    }
+}
+
+/// The digits that end the name of a file that a place makes and removes: it is a number, so that
+/// calls are repeated as others are.
+pub(super) fn place_digits(place: usize) -> [u8; 8] {
+    let mut rest = place;
+    let mut digits = [b'0'; 8];
+    for digit in digits.iter_mut().rev() {
+        *digit += (rest % 10) as u8;
+        rest /= 10;
+    }
+    digits
+}
+
+/// The arguments of a CREATE.
+pub(super) fn create_arguments(entry: NameInDirectory<'_>) -> CreateArguments<'_> {
+    let attributes = SetAttributes {
+        mode: Some(0o600),
+        ..SetAttributes::default()
+    };
+    CreateArguments {
+        entry,
+        how: CreateHow::Unchecked(attributes),
+    }
 }
 
 /// One call's place: it is used for one call after the other.
@@ -58,6 +97,9 @@ pub(super) struct Templates {
     pub(super) lookup: CallTemplate,
     /// Version 4 only.
     pub(super) open: Option<CallTemplate>,
+    /// Version 3 only.
+    pub(super) create: Option<CallTemplate>,
+    pub(super) remove: Option<CallTemplate>,
 }
 
 impl Templates {
@@ -79,9 +121,19 @@ impl Templates {
             file,
             offset: 0,
             count,
-            stable: Stability::Unstable,
+            stable: workload.stability(),
             data: Bulk::apart(count),
         };
+        let made = [name.name, b".", &place_digits(0)].concat();
+        let made = NameInDirectory {
+            directory: name.directory,
+            name: &made,
+        };
+        // Behind the directory's handle and the length of the name.
+        let directory = 4 + name.directory.as_bytes().len().next_multiple_of(4);
+        let digits = directory + 4 + made.name.len() - 8;
+        let create = Call::nfs3(0, Procedure::Create, create_arguments(made), 0);
+        let remove = Call::nfs3(0, Procedure::Remove, made, 0);
         let (read, write, getattr, lookup) = (
             Call::nfs3(0, Procedure::Read, read, 0),
             Call::nfs3(0, Procedure::Write, write, 0),
@@ -94,6 +146,8 @@ impl Templates {
             getattr: connection.template(&getattr, &[])?,
             lookup: connection.template(&lookup, &[])?,
             open: None,
+            create: Some(connection.template(&create, &[digits])?),
+            remove: Some(connection.template(&remove, &[digits])?),
         })
     }
 
@@ -105,6 +159,8 @@ impl Templates {
             LoadCall::Getattr => Some(&self.getattr),
             LoadCall::Lookup => Some(&self.lookup),
             LoadCall::Open => self.open.as_ref(),
+            LoadCall::Create => self.create.as_ref(),
+            LoadCall::Remove => self.remove.as_ref(),
         }
     }
 }
@@ -124,7 +180,7 @@ pub(super) fn judge(lane: usize, places: &[LoadSlot], completion: &Completion<'_
         (Ok(reply), Some(at)) if !at.verify && is_done(at, reply) => {
             let moved = match at.call {
                 LoadCall::Read | LoadCall::Write => at.memory.len() as u32,
-                LoadCall::Getattr | LoadCall::Lookup | LoadCall::Open => 0,
+                _ => 0,
             };
             Ok((moved, true))
         }
@@ -143,6 +199,14 @@ pub(super) fn judge(lane: usize, places: &[LoadSlot], completion: &Completion<'_
                 _ => Err("a LOOKUP failed"),
             },
             LoadCall::Open => Err("an OPEN in version 3"),
+            LoadCall::Create => match reply.results::<CreateResults>() {
+                Ok(Ok(_)) => Ok((0, true)),
+                _ => Err("a CREATE failed"),
+            },
+            LoadCall::Remove => match reply.results::<RemoveResults>() {
+                Ok(Ok(_)) => Ok((0, true)),
+                _ => Err("a REMOVE failed"),
+            },
             LoadCall::Read => match reply.results::<ReadResults<'_>>() {
                 Ok(Ok(done)) => {
                     if let Some(data) = done.data.as_inline()
@@ -197,7 +261,7 @@ fn did_all(call: LoadCall, reply: &Reply<'_>, size: usize) -> bool {
             message.len() >= REPLY_HEADER + 24 && count == Some((size as u32).to_be_bytes())
         }
         LoadCall::Read => reply.written == [Some(size as u32)],
-        LoadCall::Open => false,
+        LoadCall::Open | LoadCall::Create | LoadCall::Remove => false,
     }
 }
 

@@ -2,7 +2,6 @@
 //! (RFC 8881 section 16.2).
 
 use anyhow::{Context, Result, anyhow};
-use millrace_wire::nfs3::Stability;
 use millrace_wire::nfs4::{
     AttributeNumber, Bitmap, CloseOperation, OpenClaim, OpenOperation, Operation, OperationResults,
     ReadOperation, StateId, StateOwner, WriteOperation, share,
@@ -186,7 +185,7 @@ pub(super) fn templates(
     let write = Operation::Write(WriteOperation {
         state: file.open,
         offset: 0,
-        stable: Stability::Unstable,
+        stable: workload.stability(),
         data: Bulk::apart(count),
     });
     let attributes = Operation::Getattr(ATTRIBUTES);
@@ -210,6 +209,8 @@ pub(super) fn templates(
             &[sequence, directory, open, close],
             &[SEQUENCE, owner],
         )?),
+        create: None,
+        remove: None,
     })
 }
 

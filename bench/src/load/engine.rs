@@ -6,17 +6,18 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use hdrhistogram::Histogram;
 use millrace_mempool::{Class, Pool};
+use millrace_reactor::await_work;
 use millrace_reactor::fabric::{Event, Provider};
 use millrace_wire::nfs3::{CreateHow, FileHandle, NameInDirectory, SetAttributes};
 
-use super::calls::{Finished, LoadCall, LoadSlot, Templates, judge};
+use super::calls::{Finished, LoadCall, LoadSlot, Templates, judge, place_digits};
 use super::compounds::{self, LaneSession};
 use super::cpu::{ServerCpu, Stopwatch};
 use super::lane::{LaneFile, Lanes, LoadLane, queue_pair};
 use super::pattern::{Pattern, PatternChecker, PatternReader};
 use super::progress::Progress;
 use super::report::{BusySeconds, Measurement};
-use super::workload::{NfsVersion, Operation, Until, Workload};
+use super::workload::{IdlePolicy, NfsVersion, Operation, Until, Workload};
 use crate::client::{Client, pool, spoken};
 use crate::interrupt;
 use crate::requester::session::{CopyOptions, Transfer};
@@ -61,8 +62,7 @@ pub struct Engine {
     settled: bool,
     /// The connection that is looked at next.
     next_checked: usize,
-    /// Without work the processor is not offered to others.
-    spins: bool,
+    idle_policy: IdlePolicy,
 }
 
 impl Engine {
@@ -135,7 +135,7 @@ impl Engine {
             scratch: vec![0; 2 << 20],
             settled: false,
             next_checked: 0,
-            spins: false,
+            idle_policy: IdlePolicy::default(),
         };
         engine.prepare_files(lanes)?;
         if idle > 0 {
@@ -272,10 +272,9 @@ impl Engine {
         first.map_or(0, |lane| spoken(&lane.connection))
     }
 
-    /// From now on keeps the processor while a load runs, for clients that have a core of their
-    /// own: who yields on a busy machine gets it back after milliseconds.
-    pub const fn keep_processor(&mut self) {
-        self.spins = true;
+    /// What loads do from now on while nothing arrives.
+    pub const fn set_idle_policy(&mut self, policy: IdlePolicy) {
+        self.idle_policy = policy;
     }
 
     /// The file of the first connection.
@@ -440,7 +439,9 @@ impl Engine {
                 operations += 1;
                 bytes += u64::from(count);
                 mismatches += u64::from(!good || !self.verified(workload, lane, place));
-                if !stopping && begun < most {
+                // What was made is removed.
+                let is_owed = self.lanes[lane].places[place].call == LoadCall::Create;
+                if is_owed || !stopping && begun < most {
                     self.begin(workload, lane, place, now)?;
                     begun += 1;
                 }
@@ -455,8 +456,10 @@ impl Engine {
                     checked = now;
                     self.check_some(now)?;
                 }
-                if !self.spins {
-                    std::thread::yield_now();
+                match self.idle_policy {
+                    IdlePolicy::Yield => std::thread::yield_now(),
+                    IdlePolicy::Spin => {}
+                    IdlePolicy::Sleep => await_work(self.provider.as_mut(), check_interval),
                 }
             }
             counted.set(counted_before + bytes);
@@ -495,7 +498,9 @@ impl Engine {
             return Ok(());
         };
         let most = match workload.operation {
-            Operation::Getattr | Operation::Lookup | Operation::Open => return Ok(()),
+            Operation::Getattr | Operation::Lookup | Operation::Open | Operation::Create => {
+                return Ok(());
+            }
             Operation::Read => transfer.read_max,
             Operation::Write => transfer.write_max,
             Operation::Mixed => transfer.read_max.min(transfer.write_max),
@@ -562,13 +567,18 @@ impl Engine {
             Operation::Getattr => Some(LoadCall::Getattr),
             Operation::Lookup => Some(LoadCall::Lookup),
             Operation::Open => Some(LoadCall::Open),
+            Operation::Create => {
+                repetition.arguments[0] = u64::from_be_bytes(place_digits(at));
+                Some(place.call.creating_or_removing())
+            }
             _ => None,
         };
         if let Some(call) = without_data {
             place.call = call;
             repetition.arguments[1] = token;
             let template = templates.of(call);
-            let template = template.context("--op open takes --nfs 4.1 or 4.2")?;
+            let template = template
+                .context("--op open takes --nfs 4.1 or 4.2, and --op create takes --nfs 3")?;
             lane.connection.repeat(template, &repetition, now)?;
             return Ok(());
         }

@@ -20,7 +20,7 @@ pub use progress::Progress;
 pub use report::{BusySeconds, Limit, Measurement, table};
 pub use tcp::TcpLoad;
 pub use tcp_file::TcpFile;
-pub use workload::{NfsVersion, Operation, Until, Workload};
+pub use workload::{IdlePolicy, NfsVersion, Operation, Until, Workload};
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -78,8 +78,8 @@ pub struct Run {
     #[command(flatten)]
     client: Client,
 
-    /// Call over TCP instead of RDMA, at this address, or at port 2049 of --target's host. READ,
-    /// WRITE and GETATTR by version 3, on one connection.
+    /// Call over TCP instead of RDMA, at this address, or at port 2049 of --target's host, by
+    /// version 3 on one connection.
     #[arg(
         long,
         value_name = "HOST[:PORT]",
@@ -129,6 +129,15 @@ pub struct Run {
     #[arg(long)]
     sequential: bool,
 
+    /// WRITEs that are durable when they are answered, instead of unstable ones.
+    #[arg(long)]
+    stable: bool,
+
+    /// Sleep while nothing arrives, instead of polling: the server has this core then, too. For
+    /// machines with few cores, where polling would take time from the server.
+    #[arg(long)]
+    sleep: bool,
+
     /// Compare every byte read, and read back everything written.
     #[arg(long)]
     verify: bool,
@@ -170,6 +179,7 @@ impl Run {
             depth: self.depth,
             random: self.random,
             verify: self.verify,
+            stable: self.stable,
             until: self.count.map_or(Until::Time(self.time), Until::Count),
         };
         let largest = match self.client.options.security.protects_data() {
@@ -183,6 +193,7 @@ impl Run {
                 .map(|workload| Workload {
                     random: self.random,
                     verify: self.verify,
+                    stable: self.stable,
                     size: workload.size.min(largest),
                     ..workload
                 })
@@ -220,6 +231,7 @@ impl Run {
             opens: self.opens,
         };
         let mut engine = Engine::with(&self.client, lanes)?;
+        engine.set_idle_policy(self.idle_policy());
         let version = engine.version();
         interrupt::ends_in_order();
         let goes_on = |_: &&Workload| !interrupt::is_asked_to_end();
@@ -250,6 +262,13 @@ impl Run {
 }
 
 impl Run {
+    const fn idle_policy(&self) -> IdlePolicy {
+        match self.sleep {
+            true => IdlePolicy::Sleep,
+            false => IdlePolicy::Yield,
+        }
+    }
+
     fn run_over_tcp(&self, address: &str, workloads: &[Workload]) -> Result<()> {
         let address = match address {
             "" => SocketAddr::new(
@@ -260,6 +279,7 @@ impl Run {
         };
         let file = TcpFile::make(&self.client, address, self.file_size)?;
         let mut load = file.load()?;
+        load.set_idle_policy(self.idle_policy());
         interrupt::ends_in_order();
         let goes_on = |_: &&Workload| !interrupt::is_asked_to_end();
         let workloads = workloads.iter().take_while(goes_on);

@@ -9,13 +9,18 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use hdrhistogram::Histogram;
-use millrace_wire::nfs3::{self, FileHandle, Procedure, ReadArguments, Stability, WriteArguments};
+use millrace_wire::nfs3::{
+    self, FileHandle, NameInDirectory, Procedure, ReadArguments, WriteArguments,
+};
 use millrace_wire::rpc::{CallHeader, Credential, OpaqueAuth, RecordMark};
 use millrace_wire::xdr::{Bulk, Encode, Encoder};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 
+use super::calls::{create_arguments, place_digits};
 use super::cpu::{ServerCpu, Stopwatch};
 use super::report::{BusySeconds, Measurement};
-use super::workload::{Operation, Until, Workload};
+use super::workload::{IdlePolicy, Operation, Until, Workload};
 use crate::interrupt;
 use crate::requester::Identity;
 
@@ -46,15 +51,16 @@ pub struct TcpLoad {
     /// Bytes of the current reply that have not arrived, behind its first words.
     rest: usize,
     sequence: u32,
-    /// Without work the processor is not offered to others.
-    spins: bool,
+    idle_policy: IdlePolicy,
+    /// The file's directory and name, for loads that use them.
+    entry: Option<(FileHandle, String)>,
 }
 
 /// A call with XID zero and offset zero.
 struct Template {
     bytes: Vec<u8>,
-    /// Where the offset is.
-    offset: Option<usize>,
+    /// Where the offset is, or the digits that end a name.
+    varies: Option<usize>,
 }
 
 /// One call in flight.
@@ -62,6 +68,8 @@ struct Template {
 struct InFlight {
     xid: u32,
     begun: Instant,
+    /// The number of its template.
+    template: usize,
 }
 
 impl TcpLoad {
@@ -89,25 +97,51 @@ impl TcpLoad {
             sent: 0,
             rest: 0,
             sequence: 0,
-            spins: false,
+            idle_policy: IdlePolicy::default(),
+            entry: None,
         })
     }
 
-    /// From now on keeps the processor while a load runs, for clients that have a core of their
-    /// own.
-    pub const fn keep_processor(&mut self) {
-        self.spins = true;
+    /// What loads do from now on while nothing arrives.
+    pub const fn set_idle_policy(&mut self, policy: IdlePolicy) {
+        self.idle_policy = policy;
     }
 
-    fn template(&self, workload: &Workload) -> Result<Template> {
-        let count = workload.size as u32;
-        let (procedure, payload) = match workload.operation {
-            Operation::Read => (Procedure::Read, 0),
-            Operation::Write => (Procedure::Write, workload.size),
-            Operation::Getattr => (Procedure::Getattr, 0),
-            Operation::Lookup | Operation::Open | Operation::Mixed => {
-                bail!("loads of LOOKUP, of OPEN and mixed loads are made over RDMA only")
+    /// The file's directory and name, which loads of names need.
+    pub(super) fn set_entry(&mut self, directory: FileHandle, name: &str) {
+        self.entry = Some((directory, name.to_owned()));
+    }
+
+    /// The calls of a load, which are repeated in turns.
+    fn templates(&self, workload: &Workload) -> Result<Vec<Template>> {
+        let procedures: &[Procedure] = match workload.operation {
+            Operation::Read => &[Procedure::Read],
+            Operation::Write => &[Procedure::Write],
+            Operation::Getattr => &[Procedure::Getattr],
+            Operation::Lookup => &[Procedure::Lookup],
+            Operation::Create => &[Procedure::Create, Procedure::Remove],
+            Operation::Open | Operation::Mixed => {
+                bail!("loads of OPEN and mixed loads are made over RDMA only")
             }
+        };
+        let templates = procedures.iter();
+        templates.map(|one| self.template(workload, *one)).collect()
+    }
+
+    fn template(&self, workload: &Workload, procedure: Procedure) -> Result<Template> {
+        let count = workload.size as u32;
+        let (root, name) = match &self.entry {
+            Some((root, name)) => (*root, name.as_str()),
+            None => (self.file, ""),
+        };
+        let found = NameInDirectory {
+            directory: root,
+            name: name.as_bytes(),
+        };
+        let made = [found.name, b".", &place_digits(0)].concat();
+        let made = NameInDirectory {
+            name: &made,
+            ..found
         };
         let header = CallHeader {
             xid: 0,
@@ -122,7 +156,7 @@ impl TcpLoad {
         header.encode(&mut out)?;
         let before = out.position();
         self.file.encode(&mut out)?;
-        let offset = MARK + out.position();
+        let mut varies = Some(MARK + out.position());
         out = Encoder::new(&mut bytes[MARK + before..]);
         match procedure {
             Procedure::Read => ReadArguments {
@@ -135,12 +169,32 @@ impl TcpLoad {
                 file: self.file,
                 offset: 0,
                 count,
-                stable: Stability::Unstable,
+                stable: workload.stability(),
                 data: Bulk::apart(count),
             }
             .encode(&mut out)?,
-            _ => self.file.encode(&mut out)?,
+            Procedure::Lookup => {
+                found.encode(&mut out)?;
+                varies = None;
+            }
+            Procedure::Create | Procedure::Remove => {
+                made.encode(&mut out)?;
+                let end = MARK + before + 4 + root.as_bytes().len().next_multiple_of(4) + 4;
+                varies = Some(end + made.name.len() - 8);
+                if procedure == Procedure::Create {
+                    out = Encoder::new(&mut bytes[MARK + before..]);
+                    create_arguments(made).encode(&mut out)?;
+                }
+            }
+            _ => {
+                self.file.encode(&mut out)?;
+                varies = None;
+            }
         }
+        let payload = match procedure {
+            Procedure::Write => workload.size,
+            _ => 0,
+        };
         let length = before + out.position();
         bytes.truncate(MARK + length);
         bytes.resize(MARK + length + payload.next_multiple_of(4), 0x5a);
@@ -148,10 +202,7 @@ impl TcpLoad {
             bail!("a call is too long for a record");
         };
         bytes[..MARK].copy_from_slice(&mark.to_bytes());
-        Ok(Template {
-            bytes,
-            offset: (procedure != Procedure::Getattr).then_some(offset),
-        })
+        Ok(Template { bytes, varies })
     }
 
     /// Queues the next call of a slot.
@@ -164,7 +215,7 @@ impl TcpLoad {
         self.outward.extend_from_slice(&template.bytes);
         let call = &mut self.outward[start..];
         call[MARK..MARK + 4].copy_from_slice(&xid.to_be_bytes());
-        if let Some(at) = template.offset {
+        if let Some(at) = template.varies {
             call[at..at + 8].copy_from_slice(&offset.to_be_bytes());
         }
         xid
@@ -185,6 +236,20 @@ impl TcpLoad {
             self.sent = 0;
         }
         Ok(count)
+    }
+
+    /// Sleeps until there is something to read, or room for what is to be sent.
+    fn sleep(&self) -> Result<()> {
+        let mut wanted = PollFlags::IN;
+        wanted.set(PollFlags::OUT, !self.outward.is_empty());
+        let most = Timespec {
+            tv_sec: 0,
+            tv_nsec: 100_000_000,
+        };
+        match poll(&mut [PollFd::new(&self.stream, wanted)], Some(&most)) {
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Reads what has arrived, and tells the XID of each reply that ended; returns the bytes.
@@ -220,10 +285,10 @@ impl TcpLoad {
     /// Makes one load and measures it.
     ///
     /// # Errors
-    /// If a call fails, the connection ends, or the load is none of READ, WRITE and GETATTR.
+    /// If a call fails, the connection ends, or the load is made over RDMA only.
     pub fn run(&mut self, workload: &Workload, server: &ServerCpu) -> Result<Measurement> {
         workload.check(self.file_size)?;
-        let template = self.template(workload)?;
+        let templates = self.templates(workload)?;
         let least = STATUS_WORDS
             + match workload.operation {
                 Operation::Read => workload.size,
@@ -242,9 +307,13 @@ impl TcpLoad {
         let (mut begun, mut operations) = (0_u64, 0_u64);
         let mut calls = Vec::with_capacity(depth);
         while calls.len() < depth && begun < most {
-            let offset = begun % blocks * workload.size as u64;
-            let xid = self.begin(&template, calls.len(), depth, offset);
-            calls.push(InFlight { xid, begun: start });
+            let varying = varying(workload, begun % blocks, calls.len());
+            let xid = self.begin(&templates[0], calls.len(), depth, varying);
+            calls.push(InFlight {
+                xid,
+                begun: start,
+                template: 0,
+            });
             begun += 1;
         }
         let mut ended = Vec::with_capacity(depth);
@@ -272,18 +341,28 @@ impl TcpLoad {
                 latencies.saturating_record((now - call.begun).as_nanos() as u64);
                 operations += 1;
                 call.xid = !xid;
-                if !stopping && begun < most {
-                    let offset = begun % blocks * workload.size as u64;
-                    let xid = self.begin(&template, slot, depth, offset);
-                    calls[slot] = InFlight { xid, begun: now };
+                let template = (call.template + 1) % templates.len();
+                // What was made is removed.
+                if template > 0 || !stopping && begun < most {
+                    let varying = varying(workload, begun % blocks, slot);
+                    let xid = self.begin(&templates[template], slot, depth, varying);
+                    calls[slot] = InFlight {
+                        xid,
+                        begun: now,
+                        template,
+                    };
                     begun += 1;
                 }
             }
             work += self.send()?;
             idle = if work == 0 { idle.saturating_add(1) } else { 0 };
-            if idle > IDLE_TURNS && !self.spins {
+            if idle > IDLE_TURNS {
                 idle = 0;
-                std::thread::yield_now();
+                match self.idle_policy {
+                    IdlePolicy::Yield => std::thread::yield_now(),
+                    IdlePolicy::Spin => {}
+                    IdlePolicy::Sleep => self.sleep()?,
+                }
             }
         }
         let elapsed = now - start;
@@ -304,6 +383,14 @@ impl TcpLoad {
                 server: since(before.1, server.busy_seconds()),
             },
         ))
+    }
+}
+
+/// What differs in a call: its offset, or the digits of a name.
+fn varying(workload: &Workload, block: u64, slot: usize) -> u64 {
+    match workload.operation {
+        Operation::Create => u64::from_be_bytes(place_digits(slot)),
+        _ => block * workload.size as u64,
     }
 }
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use millrace_wire::nfs3::{
-    self, CreateArguments, CreateHow, CreateResults, FileHandle, NameInDirectory, Procedure,
-    RemoveResults, SetAttributes,
+    self, CommitArguments, CommitResults, CreateArguments, CreateHow, CreateResults, FileHandle,
+    NameInDirectory, Procedure, RemoveResults, SetAttributes,
 };
 use millrace_wire::rpc::{CallHeader, Credential, OpaqueAuth};
 use millrace_wire::xdr::{Decode, Encode};
@@ -70,6 +70,14 @@ impl<'a> TcpFile<'a> {
         };
         let filled = file.load()?.run(&fill, &ServerCpu::default());
         filled.context("cannot write the file to work on")?;
+        // The server would write it back during the load otherwise.
+        let all = CommitArguments {
+            file: handle,
+            offset: 0,
+            count: 0,
+        };
+        call::<_, CommitResults>(client, address, Procedure::Commit, &all)?
+            .map_err(|failure| anyhow!("cannot make a file: COMMIT: {}", failure.status))?;
         Ok(file)
     }
 
@@ -78,8 +86,11 @@ impl<'a> TcpFile<'a> {
     /// # Errors
     /// If the server cannot be reached.
     pub fn load(&self) -> Result<TcpLoad> {
-        TcpLoad::connect(self.address, self.client.identity(), self.handle, self.size)
-            .with_context(|| format!("cannot connect to NFS over TCP at {}", self.address))
+        let load = TcpLoad::connect(self.address, self.client.identity(), self.handle, self.size);
+        let mut load =
+            load.with_context(|| format!("cannot connect to NFS over TCP at {}", self.address))?;
+        load.set_entry(self.root, &self.name);
+        Ok(load)
     }
 
     /// Removes it.

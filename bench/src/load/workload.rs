@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 use clap::ValueEnum;
+use millrace_wire::nfs3::Stability;
 
 use crate::units::show_size;
 
@@ -13,7 +14,7 @@ use crate::units::show_size;
 pub enum Operation {
     /// READ.
     Read,
-    /// WRITE, unstable.
+    /// WRITE, unstable unless the load is stable.
     Write,
     /// GETATTR.
     Getattr,
@@ -21,15 +22,33 @@ pub enum Operation {
     Lookup,
     /// OPEN and CLOSE of a file in one call, in version 4.
     Open,
+    /// Files made and removed in turns, each by a call, in version 3.
+    Create,
     /// Seven READs to three WRITEs.
     Mixed,
+}
+
+/// What a load does while nothing arrives.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum IdlePolicy {
+    /// It polls, and offers the processor to others.
+    #[default]
+    Yield,
+    /// It polls and keeps the processor: who yields on a busy machine gets it back after
+    /// milliseconds. For clients that have a core of their own.
+    Spin,
+    /// It sleeps, so that others have the core.
+    Sleep,
 }
 
 impl Operation {
     /// Whether its calls have a size.
     #[must_use]
     pub const fn moves_data(self) -> bool {
-        !matches!(self, Self::Getattr | Self::Lookup | Self::Open)
+        !matches!(
+            self,
+            Self::Getattr | Self::Lookup | Self::Open | Self::Create
+        )
     }
 }
 
@@ -82,6 +101,8 @@ pub struct Workload {
     pub random: bool,
     /// Compare all data.
     pub verify: bool,
+    /// WRITEs are durable when they are answered.
+    pub stable: bool,
     /// When to stop.
     pub until: Until,
 }
@@ -96,6 +117,7 @@ impl Workload {
             depth,
             random: false,
             verify: false,
+            stable: false,
             until: Until::Time(time),
         }
     }
@@ -113,6 +135,14 @@ impl Workload {
         ]
     }
 
+    /// The stability of its WRITEs.
+    pub(super) const fn stability(&self) -> Stability {
+        match self.stable {
+            true => Stability::FileSync,
+            false => Stability::Unstable,
+        }
+    }
+
     /// A short description.
     #[must_use]
     pub fn name(&self) -> String {
@@ -122,6 +152,7 @@ impl Workload {
             Operation::Getattr => return format!("GETATTR x{}", self.depth),
             Operation::Lookup => return format!("LOOKUP x{}", self.depth),
             Operation::Open => return format!("OPEN, CLOSE x{}", self.depth),
+            Operation::Create => return format!("CREATE, REMOVE x{}", self.depth),
             Operation::Mixed => "MIXED",
         };
         format!("{what} {} x{}", show_size(self.size), self.depth)
