@@ -1,5 +1,5 @@
 # A Ceph cluster of one node in a folder of its own: a monitor, a manager, an OSD and an MDS without
-# systemd. Read by deploy/ceph-check.
+# systemd. Read by deploy/ceph-check and bench/ceph-figures.
 # shellcheck shell=bash
 
 # What it takes, by Debian's names.

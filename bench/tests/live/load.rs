@@ -15,7 +15,7 @@ use millrace_admin::control::Control;
 use millrace_admin::status::ListPage;
 use millrace_bench::client::{Client, ServerAddress};
 use millrace_bench::load::{
-    Engine, Lanes, NfsVersion, Operation, ServerCpu, TcpFile, Until, Workload,
+    Engine, IdlePolicy, Lanes, NfsVersion, Operation, ServerCpu, TcpFile, Until, Workload,
 };
 
 use super::running::{Running, export};
@@ -309,6 +309,47 @@ fn loads_over_tcp_have_a_file_that_they_fill_and_remove() {
     }
     file.remove().expect("it is there");
     assert!(!names().contains(&131_072));
+}
+
+#[test]
+fn loads_of_names_and_stable_writes_leave_nothing_behind() {
+    let running = Running::start("");
+    let client = client(&running);
+    let file = TcpFile::make(&client, running.rpc(), 4096).expect("made");
+    let mut tcp = file.load().expect("connects");
+    tcp.set_idle_policy(IdlePolicy::Sleep);
+    let mut engine = Engine::with(&client, lanes(NfsVersion::Three)).expect("connects");
+    engine.set_idle_policy(IdlePolicy::Sleep);
+    for (operation, size) in [
+        (Operation::Lookup, 0),
+        (Operation::Create, 0),
+        (Operation::Write, 4096),
+    ] {
+        // An odd number, after which files are there.
+        let workload = Workload {
+            stable: true,
+            until: Until::Count(61),
+            ..Workload::new(operation, size, 4, Duration::ZERO)
+        };
+        let server = ServerCpu::default();
+        let measured = [
+            tcp.run(&workload, &server).expect("every call succeeds"),
+            engine
+                .run(&workload, &server, &mut |_| {})
+                .expect("every call succeeds"),
+        ];
+        for measured in measured {
+            let operations = measured.operations;
+            match operation {
+                Operation::Create => assert_eq!((operations % 2, operations > 61), (0, true)),
+                _ => assert_eq!(operations, 61),
+            }
+        }
+    }
+    engine.finish().expect("ends in order");
+    file.remove().expect("it is there");
+    let exports = running.control().exports().expect("stores answer");
+    assert_eq!(exports[0].files, Some(1), "the root alone");
 }
 
 #[test]
