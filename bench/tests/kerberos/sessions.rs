@@ -56,8 +56,8 @@ fn copy_with_each(realm: &Realm, more: &str, change: impl Fn(&mut ClientOptions)
 }
 
 #[test]
-fn gss_ctx_05_data_is_written_and_read_back_with_each_service() {
-    let test = "sessions::gss_ctx_05_data_is_written_and_read_back_with_each_service";
+fn gss_ctx_05_rr1_sec_01_data_is_written_and_read_back_with_each_service() {
+    let test = "sessions::gss_ctx_05_rr1_sec_01_data_is_written_and_read_back_with_each_service";
     with_tickets(test, |realm| copy_with_each(realm, "", |_| {}));
 }
 

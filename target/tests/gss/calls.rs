@@ -11,7 +11,7 @@ use millrace_wire::rpc::{
 use millrace_wire::xdr::from_bytes;
 
 use super::initiator::{Called, Initiator, user};
-use super::{NULL, SERVICES, World, nfs};
+use super::{NULL, SERVICES, World, encoded, nfs};
 
 const ALL: [Security; 3] = [Security::Krb5p, Security::Krb5i, Security::Krb5];
 
@@ -192,6 +192,29 @@ fn gss_hdl_01_unknown_handles_are_refused_before_anything_else() {
         let reply = world.send(&client.header(9, NULL, &credential)).message;
         assert_eq!(denied(&reply), AuthStatus::GssCredentialProblem);
     }
+}
+
+/// Both have the same keys, in the same slot of their tables.
+#[test]
+fn gss_hdl_04_a_restarted_server_knows_no_context_and_calls_are_repeated_by_new_ones() {
+    let (before, restarted) = (World::new(ALL), World::new(ALL));
+    let root = encoded(&restarted.root());
+    for service in SERVICES {
+        let xid = restarted.xid();
+        let called = nfs(Procedure::Getattr);
+        let repeated = before.client.call(xid, called, service, &root);
+        assert_eq!(
+            denied(&restarted.send(&repeated).message),
+            AuthStatus::GssCredentialProblem
+        );
+        let renewed = restarted.client.call(xid, called, service, &root);
+        let reply = restarted.send(&renewed).gathered();
+        let sequence = restarted.client.sequence.get();
+        let results = restarted.client.results(service, sequence, &reply).unwrap();
+        assert!(from_bytes::<GetattrResults>(&results).unwrap().is_ok());
+    }
+    let ended = restarted.send(&destroy(&before.client, NULL)).message;
+    assert_eq!(denied(&ended), AuthStatus::GssCredentialProblem);
 }
 
 #[test]
