@@ -19,7 +19,7 @@ const NAMES: [&str; 2] = ["a", "b"];
 pub struct StateServers {
     /// One, or the two gateways.
     members: Vec<Own>,
-    /// The one that clients use.
+    /// The one that ends next, or that has taken the place of the one that ended.
     serving: usize,
     /// The folder of its clients' records.
     records: Vec<PathBuf>,
@@ -90,21 +90,29 @@ impl StateServers {
         })
     }
 
-    /// The server that clients use.
-    pub fn serving(&self) -> &Own {
-        &self.members[self.serving]
+    /// All, whether they run or not.
+    pub fn all(&self) -> &[Own] {
+        &self.members
     }
 
-    /// The other one.
-    pub fn other(&self) -> Option<&Own> {
-        let mut others = self.members.iter().enumerate();
-        let other = others.find(|(index, _)| *index != self.serving);
-        other.map(|(_, other)| other)
+    /// The number of the server that ends next, or that has taken the place of the one that ended.
+    pub fn serving(&self) -> usize {
+        self.serving
     }
 
-    /// The folder with the records of the clients.
+    /// The number of the other one.
+    pub fn other(&self) -> Option<usize> {
+        (self.members.len() > 1).then_some(1 - self.serving)
+    }
+
+    /// The folder with the records of the clients of the former.
     pub fn records(&self) -> &Path {
         &self.records[self.serving]
+    }
+
+    /// Chooses the one that ends next.
+    pub fn choose(&mut self, serving: usize) {
+        self.serving = serving;
     }
 
     /// Fails if one has ended by itself.
@@ -115,7 +123,7 @@ impl StateServers {
         self.members.iter_mut().try_for_each(Own::check)
     }
 
-    /// Ends the one that clients use.
+    /// Ends one.
     ///
     /// # Errors
     /// If it has ended before, or does not end in order.

@@ -75,10 +75,11 @@ const TELL: Duration = Duration::from_secs(2);
 ///   - nothing is granted twice, under load and after the restart; stateids of before are dead;
 ///   - what was written is there.
 ///
-/// With --gateways as well, two servers serve the same files and act as one. Whenever the one that
-/// clients use has ended, the other one takes its place, by `millracectl gateways take-over`, and the
-/// first one is started again beside it. A stranger there has to meet the same locks. Servers of
-/// folders are stopped in order instead, as the locks there end with the process.
+/// With --gateways as well, two servers serve the same files to clients of each, and act as one.
+/// Whenever one has ended, the other one takes its place, by `millracectl gateways take-over`, and the
+/// first one is started again beside it; some clients go there then. Clients of both get no locks that
+/// conflict, and strangers meet the same locks at both. Servers of folders are stopped in order
+/// instead, as the locks there end with the process.
 ///
 /// The first violation ends the run with status 1, the seed, and a folder with the journal of all
 /// calls and the server's log. The seed reproduces the calls; the moments of the kills depend on
@@ -458,7 +459,7 @@ impl Crash {
                 denies: self.denies(),
                 fault,
             };
-            let mut run = StateRun::new(plan, servers, options, seed)?;
+            let mut run = StateRun::new(plan, servers, &options, seed)?;
             let mut told = Instant::now();
             while done < cycles {
                 run.cycle(done + 1)?;

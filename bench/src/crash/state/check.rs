@@ -15,13 +15,14 @@ use millrace_wire::xdr::BoundedBytes;
 use super::fault::StateFault;
 use super::holder::{Holder, OPEN_OWNER, kind};
 use super::holdings::{BYTES, OWNERS, lock_conflict, open_conflict};
-use super::{FILES, LEASE, StateRun, client_of};
-use crate::client::Client;
+use super::{FILES, LEASE, StateRun};
 
 /// Percentage of clients that have themselves been restarted.
 const RESTARTED: u64 = 8;
 /// Percentage of cycles in which the server is killed again while clients return.
 const AGAIN: u64 = 10;
+/// Percentage of clients of a gateway that go to the other one.
+const MOVING: u64 = 40;
 /// Pause between two questions whether the grace period is over.
 const PAUSE: Duration = Duration::from_millis(20);
 /// Time for the end of the grace period behind the lease, or behind the last client.
@@ -45,25 +46,30 @@ impl StateRun {
     /// Starts the server, lets all clients return, and looks at everything.
     pub(super) fn come_back(&mut self) -> Result<()> {
         let start = Instant::now();
-        let mut order: Vec<usize> = (0..self.holders.len()).collect();
+        let mut order = self.holders_of(self.servers.serving());
         for at in (1..order.len()).rev() {
             order.swap(at, self.random.below(at as u64 + 1) as usize);
         }
-        let fates: Vec<Fate> = order.iter().map(|_| self.fate()).collect();
-        if self.random.percent(AGAIN) {
+        let mut fates: Vec<Fate> = order.iter().map(|_| self.fate()).collect();
+        if self.random.percent(AGAIN) && !order.is_empty() {
             let some = self.random.below(order.len() as u64) as usize;
             self.serve_again()?;
-            self.meet_grace()?;
+            self.meet_grace(&order)?;
             for (&index, &fate) in order.iter().zip(&fates).take(some) {
                 if fate == Fate::Returns {
                     self.reclaim(index)?;
                 }
             }
             self.sums.ends_in_grace += 1;
+            // Its own clients have to return as well.
+            let mut others = self.holders_of(self.servers.serving());
+            others.retain(|index| !order.contains(index));
+            order.extend(others);
+            fates.resize(order.len(), Fate::Returns);
             self.end_server()?;
         }
         self.serve_again()?;
-        self.meet_grace()?;
+        self.meet_grace(&order)?;
         let mut absent = Vec::new();
         for (&index, &fate) in order.iter().zip(&fates) {
             writeln!(self.journal, "{index}: {fate:?}")?;
@@ -89,26 +95,56 @@ impl StateRun {
         self.probe(&mut stranger, true)?;
         // The next grace period must not wait for it.
         stranger.leave()?;
-        if let Some(client) = self.client_elsewhere() {
-            let mut stranger = self.stranger_of(&client)?;
+        if let Some(other) = self.servers.other() {
+            let mut stranger = self.stranger_of(other)?;
             self.wait_for_end(&mut stranger, waits)?;
             self.probe(&mut stranger, false)?;
             stranger.leave()?;
         }
-        self.read_all()
+        self.read_all()?;
+        self.move_some()
     }
 
-    /// Has clients served again, wherever.
+    /// Has clients served again, wherever. Clients of the other gateway get answers to what they have
+    /// in flight: before, they may have more than they know.
     fn serve_again(&mut self) -> Result<()> {
         self.servers.come_back()?;
-        self.client = client_of(&self.plan, self.servers.serving(), &self.options);
+        for index in 0..self.holders.len() {
+            while self.holders[index].in_flight.is_some() && self.holders[index].is_up() {
+                self.take(index)?;
+            }
+        }
         Ok(())
     }
 
-    /// A client of the gateway that clients do not use.
-    fn client_elsewhere(&self) -> Option<Client> {
-        let other = self.servers.other();
-        other.map(|other| client_of(&self.plan, other, &self.options))
+    /// Some clients give up what they have and begin anew at the other gateway.
+    fn move_some(&mut self) -> Result<()> {
+        let Some(other) = self.servers.other() else {
+            return Ok(());
+        };
+        for index in self.holders_of(self.servers.serving()) {
+            if !self.random.percent(MOVING) {
+                continue;
+            }
+            let mut before = std::mem::replace(&mut self.holders[index], Holder::new(index, 0));
+            for (file, held) in std::mem::take(&mut before.files) {
+                close(&mut before, &self.handles[file], held.open)?;
+            }
+            let mut holder = Holder::new(index, self.random.next());
+            holder.written = std::mem::take(&mut before.written);
+            before.leave()?;
+            self.connect(&mut holder, other)?;
+            holder.complete()?;
+            self.holders[index] = holder;
+            writeln!(self.journal, "{index}: moves")?;
+        }
+        Ok(())
+    }
+
+    /// Connects a client to a server and begins a session.
+    fn connect(&self, holder: &mut Holder, server: usize) -> Result<()> {
+        holder.server = server;
+        holder.begin(&self.clients[server], &self.pool, self.plan.minor_version)
     }
 
     /// Renews the leases of those who have returned: a stranger would get what a silent client has.
@@ -128,26 +164,26 @@ impl StateRun {
 
     /// A client that the server does not know.
     fn stranger(&mut self) -> Result<Holder> {
-        self.stranger_of(&self.client.clone())
+        self.stranger_of(self.servers.serving())
     }
 
-    fn stranger_of(&mut self, client: &Client) -> Result<Holder> {
+    fn stranger_of(&mut self, server: usize) -> Result<Holder> {
         self.strangers += 1;
         let mut stranger = Holder::new(1000 + self.strangers, self.random.next());
-        stranger.begin(client, &self.pool, self.plan.minor_version)?;
+        self.connect(&mut stranger, server)?;
         stranger.complete()?;
         Ok(stranger)
     }
 
-    /// As long as recorded clients have not returned, others get nothing.
-    fn meet_grace(&mut self) -> Result<()> {
-        if !self.holders.iter().any(|holder| holder.is_recorded) {
+    /// As long as recorded ones of these clients have not returned, others get nothing.
+    fn meet_grace(&mut self, gone: &[usize]) -> Result<()> {
+        if !gone.iter().any(|&index| self.holders[index].is_recorded) {
             return Ok(());
         }
         let mut stranger = self.stranger()?;
         self.is_held_off(&mut stranger)?;
-        if let Some(client) = self.client_elsewhere() {
-            let mut stranger = self.stranger_of(&client)?;
+        if let Some(other) = self.servers.other() {
+            let mut stranger = self.stranger_of(other)?;
             self.is_held_off(&mut stranger)
                 .context("at the other gateway")?;
             stranger.leave()?;
@@ -188,7 +224,7 @@ impl StateRun {
     }
 
     fn reclaim_all(&mut self, holder: &mut Holder) -> Result<()> {
-        holder.begin(&self.client, &self.pool, self.plan.minor_version)?;
+        self.connect(holder, self.servers.serving())?;
         let open = holder.opening((share::READ, 0), OpenClaim::File);
         self.is_refused(holder, &open, &[Status::Grace])
             .context("OPEN before all is reclaimed")?;
@@ -298,7 +334,7 @@ impl StateRun {
         let written = std::mem::take(&mut self.holders[index].written);
         let mut holder = Holder::new(index, verifier);
         holder.written = written;
-        holder.begin(&self.client, &self.pool, self.plan.minor_version)?;
+        self.connect(&mut holder, self.servers.serving())?;
         let previous = holder.opening((share::READ, 0), PREVIOUS);
         let refused = self.is_refused(&mut holder, &previous, &[Status::NoGrace]);
         holder.complete()?;
@@ -311,7 +347,7 @@ impl StateRun {
         self.sums.late += 1;
         let mut holder = std::mem::replace(&mut self.holders[index], Holder::new(index, 0));
         holder.is_recorded = false;
-        holder.begin(&self.client, &self.pool, self.plan.minor_version)?;
+        self.connect(&mut holder, self.servers.serving())?;
         let previous = holder.opening((share::READ, 0), PREVIOUS);
         let refused = self.is_refused(&mut holder, &previous, &[Status::NoGrace]);
         holder.complete()?;

@@ -82,6 +82,8 @@ pub struct StampHistory {
 pub struct Holder {
     /// Its number.
     pub number: usize,
+    /// The number of the server that it uses.
+    pub server: usize,
     /// Of its instance.
     pub verifier: u64,
     connected: Option<(Session, ClientSession)>,
@@ -103,6 +105,7 @@ impl Holder {
     pub const fn new(number: usize, verifier: u64) -> Self {
         Self {
             number,
+            server: 0,
             verifier,
             connected: None,
             files: Holdings::new(),

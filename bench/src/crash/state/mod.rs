@@ -90,8 +90,8 @@ pub struct StateSums {
 pub struct StateRun {
     plan: StatePlan,
     servers: StateServers,
-    client: Client,
-    options: ClientOptions,
+    /// A client of each server.
+    clients: Vec<Client>,
     pool: Pool,
     random: Random,
     holders: Vec<Holder>,
@@ -111,17 +111,21 @@ impl StateRun {
     pub fn new(
         plan: StatePlan,
         servers: StateServers,
-        options: ClientOptions,
+        options: &ClientOptions,
         seed: u64,
     ) -> Result<Self> {
-        let client = client_of(&plan, servers.serving(), &options);
+        let clients = servers.all().iter();
+        let clients: Vec<Client> = clients
+            .map(|server| client_of(&plan, server, options))
+            .collect();
         let mut random = Random::new(seed);
         let pool = pool(MEMORY)?;
-        let handles = files(&plan, &client, &pool)?;
+        let handles = files(&plan, &clients[0], &pool)?;
         let mut holders = Vec::new();
         for number in 0..plan.clients {
             let mut holder = Holder::new(number, random.next());
-            holder.begin(&client, &pool, plan.minor_version)?;
+            holder.server = number % clients.len();
+            holder.begin(&clients[holder.server], &pool, plan.minor_version)?;
             holder.complete()?;
             holders.push(holder);
         }
@@ -129,8 +133,7 @@ impl StateRun {
         Ok(Self {
             plan,
             servers,
-            client,
-            options,
+            clients,
             pool,
             random,
             holders,
@@ -157,6 +160,10 @@ impl StateRun {
             }
             self.servers.check()?;
         }
+        if self.clients.len() > 1 {
+            let next = self.random.below(2) as usize;
+            self.servers.choose(next);
+        }
         self.end_server()?;
         if let Some(fault) = self.plan.fault {
             writeln!(self.journal, "fault: {fault:?}")?;
@@ -171,7 +178,7 @@ impl StateRun {
     fn end_server(&mut self) -> Result<()> {
         self.sums.ends += 1;
         self.servers.end()?;
-        for index in 0..self.holders.len() {
+        for index in self.holders_of(self.servers.serving()) {
             while self.holders[index].is_up() {
                 self.take(index)?;
             }
@@ -182,6 +189,13 @@ impl StateRun {
             self.holders[index].disconnect();
         }
         Ok(())
+    }
+
+    /// The clients of a server.
+    fn holders_of(&self, server: usize) -> Vec<usize> {
+        let all = 0..self.holders.len();
+        all.filter(|&index| self.holders[index].server == server)
+            .collect()
     }
 
     /// One turn of one client under load.
