@@ -208,8 +208,14 @@ fn existing(
             })
         }
         CreateHow::Unchecked(_) => Ok(Changed::nothing(shown)),
-        // The creation may be repeated.
-        CreateHow::Exclusive(verifier, set) => claim(context, place, found, *verifier, set),
+        // The creation may be repeated: its name was there before.
+        CreateHow::Exclusive(verifier, set) => {
+            let claimed = claim(context, place, found, *verifier, set)?;
+            Ok(Changed {
+                has_same_directories: false,
+                ..claimed
+            })
+        }
         CreateHow::Guarded(_) => Err(StoreError::Exists),
     }
 }
