@@ -137,7 +137,13 @@ class Mount:
     def mount(self):
         os.makedirs(self.point, exist_ok=True)
         source = f"{self.server['host']}:{self.path}"
-        command("mount.nfs", source, self.point, "-o", self.options())
+        for tries in reversed(range(self.server.get("mount_tries", 1))):
+            try:
+                command("mount.nfs", source, self.point, "-o", self.options())
+                return
+            except Failure as failure:
+                if tries == 0 or "mount system call failed" not in str(failure):
+                    raise
 
     def unmount(self):
         # What a case left to the kernel (files being removed) may take a moment.

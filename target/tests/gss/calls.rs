@@ -284,7 +284,7 @@ fn gss_ctx_16_a_call_that_runs_is_answered_with_the_keys_it_came_with() {
     let world = World::new(ALL);
     let client = &world.client;
     let called = nfs(Procedure::Getattr);
-    let root = super::encoded(&world.root());
+    let root = encoded(&world.root());
     // The context ends between two slices of the body.
     let message = client.call(5, called, GssService::Privacy, &root);
     let sequence = client.sequence.get();
@@ -304,7 +304,7 @@ fn gss_ctx_16_a_call_that_runs_is_answered_with_the_keys_it_came_with() {
 fn an_attempt_at_once_uses_the_number_up_once() {
     let world = World::new(ALL);
     let client = &world.client;
-    let root = super::encoded(&world.root());
+    let root = encoded(&world.root());
     // GETATTR is answered at once, without a task.
     let message = client.call(5, nfs(Procedure::Getattr), GssService::None, &root);
     let sequence = client.sequence.get();
