@@ -43,13 +43,13 @@ pub enum HandleError {
     Foreign,
 }
 
-/// The secrets of a server's file handles: one makes them; those that older ones made are accepted
-/// while a secret is replaced.
+/// The secrets of a server's file handles: one makes them. Handles of others are accepted while a
+/// secret is replaced.
 #[derive(Clone, PartialEq, Eq)]
 pub struct HandleSecrets {
     /// Makes handles.
     pub present: [u8; 16],
-    /// Made handles that clients may still use, or will make those of other servers soon.
+    /// Accepted as well: older ones, and the next one before it is used.
     pub others: Vec<[u8; 16]>,
 }
 

@@ -25,6 +25,8 @@ const AGAIN: u64 = 10;
 const MOVING: u64 = 40;
 /// Pause between two questions whether the grace period is over.
 const PAUSE: Duration = Duration::from_millis(20);
+/// Time for the answers to what clients of the other gateway have in flight.
+const ANSWER: Duration = Duration::from_secs(60);
 /// Time for the end of the grace period behind the lease, or behind the last client.
 const LATE: Duration = Duration::from_secs(10);
 
@@ -109,8 +111,13 @@ impl StateRun {
     /// in flight: before, they may have more than they know.
     fn serve_again(&mut self) -> Result<()> {
         self.servers.come_back()?;
+        let start = Instant::now();
         for index in 0..self.holders.len() {
             while self.holders[index].in_flight.is_some() && self.holders[index].is_up() {
+                ensure!(
+                    start.elapsed() < ANSWER,
+                    "client {index}, of the other gateway, gets no answer within {ANSWER:?}"
+                );
                 self.take(index)?;
             }
         }

@@ -75,8 +75,8 @@ impl ClientView<'_> {
         let end = offset.checked_add(u64::from(length));
         let fits = end.is_some_and(|end| end <= i64::MAX as u64);
         // The write checks all again. While a user writes a file, another job before each write would
-        // take as long as the write. With names: jobs for data
-        // always reach the cluster, so that they tell when it is stuck.
+        // take as long as the write. With names: jobs for data always reach the cluster, so that they
+        // tell when it is stuck.
         if length == 0 || !fits || !self.volume.is_written(&file, caller.uid) {
             let checked = self.ask(caller, move |context| {
                 context.require_writable()?;
