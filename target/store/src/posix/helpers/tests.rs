@@ -99,6 +99,26 @@ fn one_thread_runs_jobs_in_the_order_of_their_entry() {
     );
 }
 
+/// A burst wakes one thread. It must not keep the others' jobs while its own blocks.
+#[test]
+fn jobs_of_a_burst_that_block_are_run_by_as_many_threads() {
+    let helpers = helpers(4, 1000);
+    for _ in 0..100 {
+        let (begun, has_begun) = channel();
+        let burst: Vec<_> = (0..4)
+            .map(|_| BlockedJob::enter(&helpers, begun.clone()))
+            .collect();
+        for _ in 0..4 {
+            let limit = Duration::from_secs(60);
+            has_begun.recv_timeout(limit).expect("a thread takes it");
+        }
+        for held in burst {
+            held.end();
+        }
+        until(&helpers, |load| load.running == 0);
+    }
+}
+
 #[test]
 fn clients_have_turns_however_much_one_of_them_asks_for() {
     let helpers = helpers(1, 1000);
