@@ -21,7 +21,7 @@ pub struct StateServers {
     members: Vec<Own>,
     /// The one that ends next, or that has taken the place of the one that ended.
     serving: usize,
-    /// The folder of its clients' records.
+    /// The folder of each one's records of clients.
     records: Vec<PathBuf>,
     gateways: Option<GatewayControl>,
 }
@@ -40,7 +40,7 @@ impl StateServers {
     /// # Errors
     /// If it does not come up.
     pub fn alone(plan: &OwnPlan<'_>) -> Result<Self> {
-        let mut server = Own::new(plan, "")?;
+        let mut server = Own::new(plan)?;
         server.start()?;
         Ok(Self {
             members: vec![server],
@@ -69,12 +69,17 @@ impl StateServers {
         for name in NAMES {
             let folder = &plan.folder.join(name);
             fs::create_dir(folder)?;
-            let keys = format!(
-                "handle_secret: {}\ngateways: {{ name: {name}, directory: {} }}\n",
+            let keys = &format!(
+                "{}handle_secret: {}\ngateways: {{ name: {name}, directory: {} }}\n",
+                plan.keys,
                 secret.display(),
                 shared.display()
             );
-            let mut member = Own::new(&OwnPlan { folder, ..*plan }, &keys)?;
+            let mut member = Own::new(&OwnPlan {
+                folder,
+                keys,
+                ..*plan
+            })?;
             member.start()?;
             members.push(member);
         }
@@ -199,17 +204,4 @@ fn stop(server: &mut Own) -> Result<()> {
         thread::sleep(PAUSE);
     }
     Ok(())
-}
-
-/// The configuration of a store: of a folder, or of what the keys say.
-pub fn store_text(kind: &str, root: Option<&Path>, keys: &[String]) -> String {
-    let root = root.map(|root| format!(", root: {}", root.display()));
-    let more: String = keys
-        .iter()
-        .map(|key| {
-            let (key, value) = key.split_once('=').unwrap_or((key, ""));
-            format!(", {key}: {value}")
-        })
-        .collect();
-    format!("{{ kind: {kind}{}{more} }}", root.unwrap_or_default())
 }

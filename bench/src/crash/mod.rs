@@ -27,7 +27,7 @@ use crate::load::NfsVersion;
 use crate::lookup::resolve;
 use crate::table::Table;
 use crate::units;
-use gateways::{StateServers, store_text};
+use gateways::StateServers;
 use mutant::Mutant;
 use random::Random;
 use run::{CrashPlan, CrashRun, Sums};
@@ -319,7 +319,7 @@ impl Crash {
             ));
         }
         let program = self.spawn.as_ref().context("--spawn or --target")?;
-        let store = self.store_text(folder, store)?;
+        let store = store.configuration(folder, &self.store_key)?;
         let plan = OwnPlan {
             program,
             folder,
@@ -328,23 +328,10 @@ impl Crash {
             reactors: self.reactors,
             keys: "",
         };
-        let mut own = Own::new(&plan, "")?;
+        let mut own = Own::new(&plan)?;
         own.start()?;
         let (place, nfs) = (ServerAddress::of(own.rdma, own.rpc, EXPORT), own.rpc);
         Ok((Server::Own(own), place, nfs))
-    }
-
-    /// The store as the configuration has it, over a new folder if it is of kind posix.
-    fn store_text(&self, folder: &Path, store: Store) -> Result<String> {
-        Ok(match store {
-            Store::Memory => "{ kind: memory, size: 256MiB }".to_owned(),
-            Store::Posix => {
-                let root = folder.join("export");
-                fs::create_dir(&root)?;
-                store_text("posix", Some(&root), &self.store_key)
-            }
-            Store::Ceph => store_text("ceph", None, &self.store_key),
-        })
     }
 
     /// Each mutant must be found.
@@ -439,7 +426,7 @@ impl Crash {
                 program,
                 folder,
                 export: EXPORT,
-                store: &self.store_text(folder, self.store)?,
+                store: &self.store.configuration(folder, &self.store_key)?,
                 reactors: self.reactors,
                 keys: &format!("nfs4: {{ minor_versions: [1, 2], lease: {lease}s }}\n"),
             };

@@ -33,6 +33,29 @@ pub enum Store {
     Ceph,
 }
 
+impl Store {
+    /// Its configuration with these keys, over a new folder below `folder` if it is of kind posix.
+    ///
+    /// # Errors
+    /// The folder cannot be made.
+    pub fn configuration(self, folder: &Path, keys: &[String]) -> Result<String> {
+        let mut text = match self {
+            Self::Memory => return Ok("{ kind: memory, size: 256MiB }".to_owned()),
+            Self::Ceph => "{ kind: ceph".to_owned(),
+            Self::Posix => {
+                let root = folder.join("export");
+                fs::create_dir(&root)?;
+                format!("{{ kind: posix, root: {}", root.display())
+            }
+        };
+        for key in keys {
+            let (key, value) = key.split_once('=').unwrap_or((key, ""));
+            text += &format!(", {key}: {value}");
+        }
+        Ok(text + " }")
+    }
+}
+
 /// A server, and how it is brought to its end.
 pub enum Server {
     /// A millraced of our own.
@@ -75,11 +98,11 @@ pub struct Own {
 }
 
 impl Own {
-    /// A server that is not started, with still more lines of its configuration.
+    /// A server that is not started.
     ///
     /// # Errors
     /// If files cannot be made.
-    pub fn new(plan: &OwnPlan<'_>, more: &str) -> Result<Self> {
+    pub fn new(plan: &OwnPlan<'_>) -> Result<Self> {
         let OwnPlan {
             program,
             folder,
@@ -109,7 +132,7 @@ exports:
     squash: none
 admin: {{ listen: 127.0.0.1:0, socket: {} }}
 log: info
-{keys}{more}",
+{keys}",
             state.display(),
             socket.display()
         );
