@@ -7,8 +7,8 @@ use ceph_common::{World, conf, config, directory};
 use common::*;
 use millrace_store::ceph::volume::Sync;
 use millrace_store::{
-    ExtendedAttributes, FileData, FileRanges, Namespace, RangeContent, Stability, Store,
-    StoreError, WriteVerifier,
+    Caller, ExtendedAttributes, FileData, FileRanges, Namespace, RangeContent, SetAttributes,
+    Stability, Store, StoreError, WriteVerifier,
 };
 
 /// Two servers of one empty directory.
@@ -65,6 +65,33 @@ fn a_file_that_another_server_removes_stays_while_it_is_held() {
     assert_eq!(now(other.attributes(file)), Err(StoreError::Stale));
     drop(held);
     assert_eq!(now(one.attributes(file)), Err(StoreError::Stale));
+}
+
+#[test]
+fn who_has_written_a_file_may_not_go_on_without_the_right() {
+    let Some([one, other]) = two() else { return };
+    let file = create(&one.store, &ROOT, one.root(), b"file");
+    let set = |set: &SetAttributes| {
+        let done = now(other.set_attributes(&ROOT, file, set, None));
+        done.result.unwrap();
+    };
+    set(&owner(0, 7));
+    set(&mode(0o664));
+    let member = Caller {
+        gid: 7,
+        ..user(1000)
+    };
+    let write = |caller: &Caller| {
+        let written = write_as(&one.store, caller, file, 0, b"mine");
+        written.and_then(|written| written.result).map(|_| ())
+    };
+    for _ in 0..2 {
+        assert_eq!(write(&member), Ok(()));
+        assert_eq!(write(&user(1000)), Err(StoreError::Denied));
+    }
+    // Through the other server.
+    set(&mode(0o644));
+    assert_eq!(write(&member), Err(StoreError::Denied));
 }
 
 #[test]
@@ -159,7 +186,7 @@ fn a_file_of_an_exclusive_creation_that_did_not_end_is_the_next_creators() {
     let Some([one, other]) = two() else { return };
     let root = one.root();
     let create = |server: &World, verifier: u8| {
-        let set = millrace_store::SetAttributes::default();
+        let set = SetAttributes::default();
         let how = millrace_store::CreateHow::Exclusive([verifier; 8], set);
         now(server.create(&user(10), root, b"file", &how)).result
     };

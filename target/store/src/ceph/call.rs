@@ -178,7 +178,7 @@ impl CallContext {
     fn described(&self, inode: &Inode, found: &Statx) -> Result<Attributes> {
         let mut shown = attributes(found);
         if shown.kind == Kind::Directory {
-            let count = match self.session.subdirectories(found) {
+            let count = match self.session.subdirectories.get(found.inode, found.version) {
                 Some(count) => count,
                 None => self.count_subdirectories(inode, found)?,
             };
@@ -195,7 +195,8 @@ impl CallContext {
         let count = std::str::from_utf8(&count).ok();
         let count = count.and_then(|count| count.trim_end_matches('\0').parse::<u32>().ok());
         let count = count.unwrap_or(0);
-        self.session.keep_subdirectories(found, count);
+        let known = &self.session.subdirectories;
+        known.keep(found.inode, found.version, count);
         Ok(count)
     }
 
@@ -258,8 +259,9 @@ impl CallContext {
             if changed.has_same_directories
                 && let Ok(found) = place.inode.attributes(&self.session.superuser)
             {
-                let before = place.attributes.change;
-                self.session.pass_on_subdirectories(before, &found);
+                let (before, after) = (place.attributes.change, found.version);
+                let counts = &self.session.subdirectories;
+                counts.pass_on(found.inode, before, after);
             }
             let own = changed.place.then_some(&place.inode);
             for inode in own.into_iter().chain(&changed.other) {

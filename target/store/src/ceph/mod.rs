@@ -8,6 +8,7 @@
 //! | `call` | what a job on a helper works with |
 //! | `view` | the context of operations: one reactor's part of a volume, for one client |
 //! | `names`, `create`, `exclusive`, `listing`, `setattr`, `xattrs`, `access_lists` | names and attributes |
+//! | `subdirectories` | the number of directories in a directory |
 //! | `data`, `ranges` | contents of files |
 //! | `held_files` | files that are open, without a name |
 //! | `cluster_locks` | byte-range locks in the cluster |
@@ -35,6 +36,7 @@ mod ranges;
 mod rename;
 mod session;
 mod setattr;
+mod subdirectories;
 mod sys;
 mod view;
 pub mod volume;

@@ -40,7 +40,7 @@ impl CallContext {
             result => result.map(drop),
         };
         for place in [&from, &to] {
-            self.session.forget_subdirectories(place.attributes.inode);
+            self.session.subdirectories.forget(place.attributes.inode);
         }
         // The library learns of the change of another old directory a little later.
         let is_known = handles[0] == handles[1] || result.is_err();

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 
 use super::handle::{self, ObjectKey};
-use super::sys::{File, Identity, Inode, Mount, MountConfig, MountError, OpenMode, Statx};
+use super::subdirectories::SubdirectoryCounts;
+use super::sys::{File, Identity, Inode, Mount, MountConfig, MountError, OpenMode};
 use crate::lru::Lru;
 use crate::{Caller, Handle};
 
@@ -27,9 +28,7 @@ pub(super) struct Session {
     /// Files that are held no longer.
     released: Mutex<Vec<Arc<File>>>,
     objects: Mutex<Lru<u64, IdleEntry<Inode>>>,
-    /// How many directories are in a directory, with the version of it that has so many. To ask the
-    /// cluster takes a round trip, while the library knows the version.
-    subdirectories: Mutex<Lru<u64, (u64, u32)>>,
+    pub subdirectories: SubdirectoryCounts,
     root: Arc<Inode>,
     pub root_handle: Handle,
     /// The identity of the file system in handles.
@@ -75,7 +74,7 @@ impl Session {
             held: Mutex::default(),
             released: Mutex::default(),
             objects: Mutex::new(Lru::new()),
-            subdirectories: Mutex::new(Lru::new()),
+            subdirectories: SubdirectoryCounts::new(most),
             root_handle: ObjectKey::of(&found).handle(file_system),
             root,
             file_system,
@@ -152,35 +151,6 @@ impl Session {
         value
     }
 
-    /// How many directories are in a directory as it was found, if that is known.
-    pub fn subdirectories(&self, found: &Statx) -> Option<u32> {
-        let mut known = lock(&self.subdirectories);
-        let &mut (version, count) = known.get(&found.inode)?;
-        (version == found.version).then_some(count)
-    }
-
-    /// Keeps that.
-    pub fn keep_subdirectories(&self, found: &Statx, count: u32) {
-        let mut known = lock(&self.subdirectories);
-        known.insert(found.inode, (found.version, count));
-        while known.len() > self.most
-            && let Some((&oldest, _)) = known.oldest()
-        {
-            known.remove(&oldest);
-        }
-    }
-
-    /// A directory of the version `before` was changed, and then found. The change left as many
-    /// directories in it, and raised the version by one: if it is higher, there were others.
-    pub fn pass_on_subdirectories(&self, before: u64, found: &Statx) {
-        if let Some(known) = lock(&self.subdirectories).get(&found.inode)
-            && known.0 == before
-            && found.version == before.wrapping_add(1)
-        {
-            known.0 = found.version;
-        }
-    }
-
     /// An object's file, open for reading or writing by a user.
     ///
     /// # Errors
@@ -253,11 +223,6 @@ impl Session {
         let mut files = lock(&self.files);
         let entry = files.get(&(number, OpenMode::Write));
         entry.is_some_and(|entry| entry.user == user)
-    }
-
-    /// Forgets how many directories are in a directory.
-    pub fn forget_subdirectories(&self, number: u64) {
-        lock(&self.subdirectories).remove(&number);
     }
 
     /// Lets go of an object whose last name was removed, so that its space becomes free.
