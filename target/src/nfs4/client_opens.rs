@@ -41,6 +41,7 @@ pub(super) async fn open(
         reclaims: matches!(basis, OpenBasis::Reclaim(_)),
         is_lasting: request.is_lasting,
         is_delegable: reclaimed.is_some(),
+        is_shared: !request.is_sole_server,
     };
     let file = key(&request.file);
     let (client, session) = (compound.client(), compound.session());

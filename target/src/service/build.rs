@@ -489,6 +489,12 @@ fn join_gateways(
     };
     progress.enter("joining the other gateways")?;
     let joined = JoiningGateway::join(gateways, secrets).map_err(StartError::Gateways)?;
+    tracing::info!(
+        name = gateways.name,
+        directory = %gateways.directory.display(),
+        "one of several gateways; opens of shared files that deny access to others are refused, as \
+         gateways do not know what each other's opens deny"
+    );
     let mut warnings = LogLimit::default();
     joined.wait_for_others(|names| {
         if warnings.is_due(Instant::now()) {

@@ -133,6 +133,7 @@ impl SharedClientState {
     #[must_use]
     pub fn with_taken(mut self, taken: Vec<RecoveredClients>) -> Self {
         self.holds_grants = true;
+        self.config.denials_unknown_elsewhere = true;
         self.taken = taken;
         self
     }

@@ -66,6 +66,9 @@ pub struct StateConfig {
     pub delegations: bool,
     /// Whether clients may know a file by another handle than callbacks do: nothing is delegated.
     pub handles_vary: bool,
+    /// Whether other servers of the same files know nothing of what opens deny: opens of such
+    /// files deny nothing.
+    pub denials_unknown_elsewhere: bool,
     /// Most bytes of replies that slots keep, all together.
     pub reply_cache: usize,
     /// Upper limits of fore channels.
@@ -103,6 +106,7 @@ impl Default for StateConfig {
             waiters_per_file: 1 << 10,
             delegations: true,
             handles_vary: false,
+            denials_unknown_elsewhere: false,
             reply_cache: 64 << 20,
             // 1 MiB of data, and the rest of the message.
             fore_most: limits((1 << 20) + 4096, 8192, 64, 64),

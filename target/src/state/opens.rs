@@ -65,6 +65,8 @@ pub struct OpenTerms {
     pub is_lasting: bool,
     /// Whether a delegation of such a file may come with it.
     pub is_delegable: bool,
+    /// Whether other servers may open the file as well.
+    pub is_shared: bool,
 }
 
 impl StateHome {
@@ -91,8 +93,9 @@ impl StateHome {
     /// [`StateError::Inval`] without access, [`StateError::Grace`] before the client's
     /// RECLAIM_COMPLETE and in the grace period, [`StateError::ShareDenied`], and
     /// [`StateError::NoSpc`] or [`StateError::Delay`] at limits; for reclaims
-    /// [`StateError::NoGrace`] and [`StateError::ReclaimConflict`]. [`StateError::Unrecorded`], and
-    /// [`StateError::BadSession`] if the client is gone.
+    /// [`StateError::NoGrace`], [`StateError::ReclaimConflict`], and [`StateError::ReclaimBad`] of
+    /// what is not granted here. [`StateError::Unrecorded`], and [`StateError::BadSession`] if the
+    /// client is gone.
     pub fn open_under(
         &mut self,
         terms: OpenTerms,
@@ -106,6 +109,12 @@ impl StateHome {
             return Err(StateError::Inval);
         }
         let holder = self.check_grant(client, terms.reclaims, now)?;
+        if terms.is_shared && !deny.is_none() && self.config.denials_unknown_elsewhere {
+            return Err(match terms.reclaims {
+                true => StateError::ReclaimBad,
+                false => StateError::ShareDenied,
+            });
+        }
         if let Some(file) = self.files.find(&key) {
             let file_use = match access.meets(ShareMode::WRITE) || deny.meets(ShareMode::READ) {
                 true => FileUse::Change,

@@ -10,8 +10,8 @@ use std::time::Duration;
 use millrace_admin::client::{Method, Order};
 use millrace_admin::status::{GatewayList, GatewayTakeover};
 use millrace_wire::nfs4::{
-    ClientOwner, ExchangeIdOperation, Operation, OperationResults, OperationStatus as Status,
-    ProtectionOffer,
+    Attributes, ClientOwner, CreateMode, ExchangeIdOperation, OpenClaim, OpenOperation, Operation,
+    OperationResults, OperationStatus as Status, ProtectionOffer, share,
 };
 use millrace_wire::xdr::BoundedBytes;
 use rustix::process::Signal;
@@ -156,6 +156,21 @@ fn gateways_have_one_scope_and_the_same_handles_and_meet_locks_of_each_other() {
     let (found, open) = other.open(b"data", b"file").unwrap();
     assert_eq!(found, handle);
     assert_eq!(other.lock(&found, open, false), Status::Denied);
+    // The other one would not know.
+    let create = Some(CreateMode::Unchecked(Attributes::NONE));
+    let opening = other.opening(create, OpenClaim::Name(b"denied"));
+    let Operation::Open(open) = opening else {
+        panic!("{opening:?}")
+    };
+    for (deny, status) in [(share::WRITE, Status::ShareDenied), (0, Status::Ok)] {
+        let opening = Operation::Open(OpenOperation { deny, ..open });
+        let all = [
+            Operation::Putrootfh(()),
+            Operation::Lookup(b"data"),
+            opening,
+        ];
+        assert_eq!(other.run(&all).status(), status);
+    }
     let list: GatewayList = pair
         .b
         .operator(&b)

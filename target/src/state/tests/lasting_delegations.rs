@@ -83,6 +83,7 @@ impl RecordDisk {
                 is_lasting: true,
                 is_delegable: reclaimed.is_some()
                     || home.may_record_delegation(id, &key, access, &WANTED, now),
+                is_shared: false,
             };
             home.open_under(terms, id, b"o", key, (access, NONE), now)?;
             Ok(match reclaimed {
@@ -171,6 +172,7 @@ fn v4_lease_31_a_delegation_that_comes_with_a_joined_open_is_recorded() {
             reclaims: false,
             is_lasting: true,
             is_delegable: home.may_record_delegation(id, &key, write, &unspecified, now),
+            is_shared: false,
         };
         let opened = home.open_under(terms, id, b"o", key, (write, NONE), now)?;
         Ok(home.delegate(id, key, opened.access, &unspecified, now))

@@ -42,6 +42,36 @@ fn v4_open_15_access_and_denials_of_two_owners() {
 }
 
 #[test]
+fn v4_open_15_where_other_servers_do_not_know_denials_there_are_none() {
+    let mut bed = TestBed::new();
+    let client = bed.client(b"a");
+    let now = bed.now;
+    let open = |bed: &mut TestBed, is_shared, reclaims, deny| {
+        let terms = OpenTerms {
+            is_shared,
+            reclaims,
+            ..OpenTerms::default()
+        };
+        let home = &mut bed.home;
+        let opened = home.open_under(terms, client.id, b"o", file(1), (READ, deny), now);
+        opened.map(drop)
+    };
+    bed.home.config.denials_unknown_elsewhere = true;
+    assert_eq!(
+        open(&mut bed, true, false, WRITE),
+        Err(StateError::ShareDenied)
+    );
+    assert_eq!(
+        open(&mut bed, true, false, READ),
+        Err(StateError::ShareDenied)
+    );
+    assert_eq!(open(&mut bed, true, false, NONE), Ok(()));
+    assert_eq!(open(&mut bed, false, false, WRITE), Ok(()));
+    bed.home.config.denials_unknown_elsewhere = false;
+    assert_eq!(open(&mut bed, true, false, WRITE), Ok(()));
+}
+
+#[test]
 fn v4_open_15_other_files_are_not_concerned() {
     let mut bed = TestBed::new();
     let client = bed.client(b"a");

@@ -130,6 +130,7 @@ fn open(
         reclaims,
         is_lasting: true,
         is_delegable: false,
+        is_shared: true,
     };
     let opened = bed
         .home
@@ -225,6 +226,9 @@ fn v4_open_03_and_v4_lock_14_opens_and_locks_are_reclaimed_in_the_grace_period()
     assert!(client.session.conditions().contains(needed), "V4-LEASE-24");
     let early = disk.open(&mut bed, &client, false, (BOTH, NONE));
     assert_eq!(early, Err(StateError::Grace), "V4-LEASE-17");
+    bed.home.config.denials_unknown_elsewhere = true;
+    let denying = disk.open(&mut bed, &client, true, (BOTH, READ));
+    assert_eq!(denying, Err(StateError::ReclaimBad));
     let stateid = disk.open(&mut bed, &client, true, (BOTH, NONE)).unwrap();
     let early = disk.lock(&mut bed, &client, false, stateid);
     assert_eq!(early, Err(StateError::Grace));

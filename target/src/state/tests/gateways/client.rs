@@ -346,6 +346,7 @@ impl GatewayWorld {
             reclaims,
             is_lasting: true,
             is_delegable: false,
+            is_shared: true,
         };
         let modes = (ShareMode::BOTH, ShareMode::NONE);
         let opened = home.open_under(terms, id, OPEN_OWNERS[mount], file, modes, now);
