@@ -1,6 +1,6 @@
 //! READ, WRITE and COMMIT (RFC 8881 sections 18.3, 18.22 and 18.32).
 
-use millrace_store::{Store, StoreError};
+use millrace_store::{Attributes, Store, StoreError};
 use millrace_wire::nfs4::{
     CommitOperation, OperationNumber, OperationOutcome, OperationStatus, ReadOperation, Verifier,
     WriteOperation, WriteReply,
@@ -98,16 +98,17 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
     }
 
     /// WRITE: the store says where the data shall live, and makes it part of the file when it is
-    /// there.
+    /// there. `after` becomes what it tells of the file then.
     pub async fn write<B: Bulk>(
         &self,
         arguments: &WriteOperation<'_>,
         call: &mut ProgramCall<'_, B>,
         reply: &mut CompoundReply<'_>,
+        after: &mut Option<Attributes>,
     ) -> Result<OperationOutcome<WriteReply>, Unserved> {
         // Slices of results before stay where they are.
         let before = reply.inner().slices.len();
-        let written = self.try_write(arguments, call, reply).await;
+        let written = self.try_write(arguments, call, reply, after).await;
         reply.inner().slices.truncate(before);
         written
     }
@@ -117,6 +118,7 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
         arguments: &WriteOperation<'_>,
         call: &mut ProgramCall<'_, B>,
         reply: &mut CompoundReply<'_>,
+        after: &mut Option<Attributes>,
     ) -> Result<OperationOutcome<WriteReply>, Unserved> {
         let file = match self.writable() {
             Ok(file) => file,
@@ -163,6 +165,7 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
             .commit_write(staged, stability(arguments.stable))
             .await;
         slices.truncate(before);
+        *after = done.consistency.after;
         Ok(match done.result {
             Ok(written) => {
                 reply.inner().account.written += written.length;

@@ -13,8 +13,8 @@ use millrace_wire::nfs4::{
 use millrace_wire::xdr::{Encode, Encoder};
 
 use super::attributes::{
-    FileSystemAttributes, OF_CONTENTS, OF_SPACE, ObjectAttributes, check_compared, check_wanted,
-    readable_of,
+    FileSystemAttributes, NOT_STORED, OF_CONTENTS, OF_SPACE, ObjectAttributes, check_compared,
+    check_wanted, readable_of,
 };
 use super::compound::CompoundRun;
 use super::export_tree::{FolderIndex, ROOT, pseudo_export};
@@ -74,6 +74,19 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
         number: u32,
         reply: &mut CompoundReply<'_>,
     ) -> OperationStatus {
+        self.get_attributes_of(None, wanted, number, reply).await
+    }
+
+    /// GETATTR of an object that the operation before has used. `known` is what the store has told
+    /// of it then, so that it need not be asked again.
+    #[inline] // Its future is large to move.
+    pub async fn get_attributes_of(
+        &self,
+        known: Option<&Attributes>,
+        wanted: &Bitmap,
+        number: u32,
+        reply: &mut CompoundReply<'_>,
+    ) -> OperationStatus {
         if let Err(status) = check_wanted(wanted) {
             return reply.refuse(number, status);
         }
@@ -90,9 +103,15 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
             Ok(size) => size,
             Err(status) => return reply.refuse(number, status),
         };
-        let mut found = match self.attributes(position, wanted).await {
-            Ok(found) => found,
-            Err(status) => return reply.refuse(number, status),
+        let is_known = [&OF_SPACE, &NOT_STORED]
+            .iter()
+            .all(|others| wanted.intersection(others).is_empty());
+        let mut found = match (position, known.filter(|_| is_known)) {
+            (FilePosition::Object(object), Some(stored)) => self.describe(object, *stored, None),
+            _ => match self.attributes(position, wanted).await {
+                Ok(found) => found,
+                Err(status) => return reply.refuse(number, status),
+            },
         };
         if let Some(size) = size {
             found.stored.size = size;

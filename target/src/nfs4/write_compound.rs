@@ -117,14 +117,18 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
             return Ok(());
         }
         self.changes = true;
-        let results = self.write(&operations.write, call, reply).await?;
+        let mut after = None;
+        let results = self
+            .write(&operations.write, call, reply, &mut after)
+            .await?;
         let status = reply.push(number, &results);
         if let (OperationStatus::Ok, Some(wanted)) = (status, &operations.attributes) {
             reply.is_last = true;
             let needed = const { rule(OperationNumber::Getattr).result_bytes };
             reply.reserve(needed).await;
             let number = OperationNumber::Getattr.number();
-            self.get_attributes(wanted, number, reply).await;
+            self.get_attributes_of(after.as_ref(), wanted, number, reply)
+                .await;
         }
         Ok(())
     }

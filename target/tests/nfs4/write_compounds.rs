@@ -7,8 +7,8 @@ use millrace::exports::{ExportId, Rules};
 use millrace::flow::rate::Rates;
 use millrace::nfs4::SessionBounds;
 use millrace_wire::nfs4::{
-    AttributeNumber as Number, Bitmap, Operation, OperationResults, OperationStatus as Status,
-    StateId,
+    Attribute, AttributeNumber as Number, Bitmap, Operation, OperationResults,
+    OperationStatus as Status, StateId,
 };
 use millrace_wire::xdr::Bulk;
 
@@ -210,4 +210,40 @@ fn a_write_whose_data_does_not_come_is_not_executed_again() {
     }
     let statuses = compare_all([own, engine], true);
     assert!(statuses.contains(&Status::Delay), "{statuses:?}");
+}
+
+#[test]
+fn attributes_after_a_write_are_those_that_the_file_has_then() {
+    let bench = bench(false);
+    let file = bench.file(b"file", 0o640);
+    let supported = bench.getattr(&file, Bitmap::of(&[Number::SupportedAttributes]));
+    let supported = match supported.attributes().get(Number::SupportedAttributes) {
+        Ok(Some(Attribute::SupportedAttributes(supported))) => supported,
+        other => panic!("{other:?}"),
+    };
+    // Those together that clients ask for, and each that can be read, alone.
+    let together = [Number::Change, Number::Size, Number::TimeModify];
+    let alone = (0..96).filter_map(|number| Number::from_number(number));
+    let alone = alone.map(|number| Bitmap::of(&[number]));
+    let alone = alone.filter(|one| supported.intersection(one) == *one);
+    let mut asked = 0;
+    for (index, wanted) in [Bitmap::of(&together)].into_iter().chain(alone).enumerate() {
+        let data = bytes(100 + index);
+        let write = write_at(StateId::ANONYMOUS, 7 * index as u64, Bulk::inline(&data));
+        let operations = [
+            bench.next_sequence(),
+            put(&file),
+            write,
+            Operation::Getattr(wanted),
+        ];
+        let after = bench.compound(&operations);
+        if after.status() == Status::Invalid {
+            // It can be set only.
+            continue;
+        }
+        let now = bench.getattr(&file, wanted);
+        assert_eq!(after.attributes(), now.attributes(), "{wanted:?}");
+        asked += 1;
+    }
+    assert!(asked > 40, "{asked}");
 }
