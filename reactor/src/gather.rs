@@ -16,16 +16,18 @@ const GATHER_MAX: usize = 1024;
 pub struct GatheredWrite<'a> {
     vectors: ArrayVec<libc::iovec, GATHER_MAX>,
     bytes: usize,
+    most: usize,
     sources: PhantomData<&'a [u8]>,
 }
 
 impl<'a> GatheredWrite<'a> {
-    /// An empty one.
+    /// An empty one, with space for this number of bytes.
     #[must_use]
-    pub fn new() -> Self {
+    pub fn new(most: usize) -> Self {
         Self {
             vectors: ArrayVec::new(),
             bytes: 0,
+            most,
             sources: PhantomData,
         }
     }
@@ -36,12 +38,12 @@ impl<'a> GatheredWrite<'a> {
         self.bytes
     }
 
-    /// Adds plain bytes; `false` if there is no space.
+    /// Adds plain bytes; `false` if there is no space for all of them.
     pub fn add_bytes(&mut self, bytes: &'a [u8]) -> bool {
         self.add(bytes.as_ptr().cast_mut(), bytes.len())
     }
 
-    /// Adds a range of a slice; `false` if there is no space.
+    /// Adds a range of a slice; `false` if there is no space for all of it.
     ///
     /// # Panics
     /// If the range is not within the slice.
@@ -51,15 +53,16 @@ impl<'a> GatheredWrite<'a> {
     }
 
     fn add(&mut self, base: *mut u8, length: usize) -> bool {
+        let part = length.min(self.most - self.bytes);
         let vector = libc::iovec {
             iov_base: base.cast(),
-            iov_len: length,
+            iov_len: part,
         };
         let fits = self.vectors.try_push(vector).is_ok();
         if fits {
-            self.bytes += length;
+            self.bytes += part;
         }
-        fits
+        fits && part == length
     }
 
     /// Passes everything to the kernel, which copies it, without waiting. Returns the number of
@@ -87,11 +90,5 @@ impl<'a> GatheredWrite<'a> {
             unsafe { libc::sendmsg(socket, &raw const message, flags) }
         };
         usize::try_from(sent).map_err(|_| io::Error::last_os_error())
-    }
-}
-
-impl Default for GatheredWrite<'_> {
-    fn default() -> Self {
-        Self::new()
     }
 }

@@ -18,9 +18,6 @@ use crate::flow::InFlightPeak;
 use crate::rpc::ConnectionRef;
 use crate::transfer::TransferWindow;
 
-/// Bytes passed to the socket at a time.
-const WRITE_MAX: usize = 4 << 20;
-
 /// If at least this much of a record is missing, it is read directly into its place. Below, one
 /// call that returns many records and a copy out of the cache is cheaper.
 const DIRECT_MIN: usize = 16 << 10;
@@ -29,8 +26,9 @@ const DIRECT_MIN: usize = 16 << 10;
 /// the announced length.
 const DIRECT_MAX: usize = 128 << 10;
 
-/// Bytes read from one connection before others get their turn.
-const READ_BUDGET: usize = 1 << 20;
+/// Bytes read from one connection, and bytes sent to it, before others get their turn: it bounds how
+/// long others wait. Half a MiB of data with its headers fits; more is no faster.
+const BYTES_TURN: usize = (512 + 16) << 10;
 
 /// The reason for the end of a connection.
 #[derive(Debug, thiserror::Error)]
@@ -171,7 +169,7 @@ impl TcpConnection {
     ) -> Result<Reading, Ended> {
         let leftover = std::mem::take(&mut self.leftover);
         let mut held = self.scan(&leftover, now, records, take)?;
-        let mut budget = READ_BUDGET;
+        let mut budget = BYTES_TURN;
         while !held && !self.finished {
             if budget == 0 {
                 return Ok(Reading::More);
@@ -273,17 +271,21 @@ impl TcpConnection {
         self.outgoing.push_back(Outgoing::Call(record, 0));
     }
 
-    /// Sends as much as the socket accepts. `done` gets each reply that was completely accepted.
-    pub fn send(&mut self, done: &mut dyn FnMut(ReplyRecord)) -> Result<usize, Ended> {
-        let mut total = 0;
+    /// Sends what the socket accepts, up to [`BYTES_TURN`]. `done` gets each reply that was
+    /// completely accepted. Returns whether the socket may accept more.
+    pub fn send(&mut self, done: &mut dyn FnMut(ReplyRecord)) -> Result<bool, Ended> {
+        let mut budget = BYTES_TURN;
         while !self.outgoing.is_empty() {
-            let mut write = GatheredWrite::new();
+            let mut write = GatheredWrite::new(budget);
             for record in &self.outgoing {
-                if !record.gather(&mut write) || write.bytes() >= WRITE_MAX {
+                if !record.gather(&mut write) {
                     break;
                 }
             }
             let offered = write.bytes();
+            if offered == 0 {
+                return Ok(true);
+            }
             let count = match write.send(self.socket.as_fd()) {
                 Ok(0) => return Err(Ended::Closed),
                 Ok(count) => count,
@@ -292,13 +294,13 @@ impl TcpConnection {
                 Err(error) => return Err(error.into()),
             };
             self.sent_bytes += count as u64;
-            total += count;
+            budget -= count;
             self.sent(count, done);
             if count < offered {
                 break;
             }
         }
-        Ok(total)
+        Ok(false)
     }
 
     /// Records the number of bytes that the socket accepted.
@@ -367,5 +369,50 @@ impl TcpConnection {
             return Err(Ended::Idle);
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::net::TcpListener;
+
+    use millrace_mempool::{Class, HugepagePolicy, Pool, PoolConfig, Registry};
+    use millrace_reactor::Clock;
+
+    use super::*;
+    use crate::call::{Peer, TransportKind};
+    use crate::flow::Flow;
+
+    #[test]
+    fn others_have_their_turn_before_all_is_sent() {
+        let registry = Registry::new(HugepagePolicy::Off);
+        let pool = Pool::new(&registry, PoolConfig { bytes: 8 << 20 }).unwrap();
+        let clock = Clock::new(Instant::now());
+        let flow = Flow::of_one_reactor(&pool, Class::Control, &clock);
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut far = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (near, address) = listener.accept().unwrap();
+        near.set_nonblocking(true).unwrap();
+        let peer = Peer::new(address, TransportKind::Tcp);
+        let share = flow.join_tcp(peer.address);
+        let identity = ConnectionRef::new(&flow, share, peer, clock.now());
+        let mut connection = TcpConnection::new(identity, near, true);
+
+        let length = 32 * BYTES_TURN;
+        connection.queue_call(vec![7; length]);
+        let reader = std::thread::spawn(move || {
+            let mut received = Vec::new();
+            far.read_to_end(&mut received).map(|_| received)
+        });
+        while connection.is_sending() {
+            let before = connection.sent_bytes;
+            connection.send(&mut drop).unwrap();
+            let sent = connection.sent_bytes - before;
+            assert!(sent <= BYTES_TURN as u64, "{sent} bytes in one turn");
+            std::thread::yield_now();
+        }
+        drop(connection);
+        assert_eq!(reader.join().unwrap().unwrap(), vec![7; length]);
     }
 }

@@ -172,7 +172,7 @@ mod tests {
             loop {
                 // All the rest is sent, of which the peer received a part.
                 let (near, mut far) = UnixStream::pair().unwrap();
-                let mut write = GatheredWrite::new();
+                let mut write = GatheredWrite::new(usize::MAX);
                 assert!(record.gather(&mut write));
                 assert_eq!(write.bytes(), record.left());
                 assert_eq!(write.send(near.as_fd()).unwrap(), record.left());

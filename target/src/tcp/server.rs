@@ -91,6 +91,8 @@ struct TcpSlot {
     held: bool,
     /// Replies were queued in this turn.
     is_answered: bool,
+    /// It is among those to be read or written without an event.
+    goes_on: bool,
 }
 
 /// Counters of the TCP transport of one reactor. Written by the reactor only.
@@ -379,6 +381,9 @@ impl<S: Serve> TcpServer<S> {
     fn poll_sockets(&mut self, now: Instant) -> usize {
         let mut work = 0;
         for id in std::mem::take(&mut self.again) {
+            if let Some(slot) = self.slots.get_mut(id.index as usize) {
+                slot.goes_on = false;
+            }
             work += self.advance(id, now);
         }
         self.events.clear();
@@ -607,10 +612,11 @@ impl<S: Serve> TcpServer<S> {
         let Some(connection) = &mut slot.connection else {
             return Ok(());
         };
-        connection.send(&mut |reply| {
+        let sends_more = connection.send(&mut |reply| {
             counters.replies.add(1);
             shared.keep_slices(reply.into_slices());
         })?;
+        let mut goes_on = sends_more;
         let identity = connection.identity.clone();
         let allowed =
             |in_flight| in_flight < config.calls_per_connection && records.has_room(&identity);
@@ -639,7 +645,7 @@ impl<S: Serve> TcpServer<S> {
             }
             match reading {
                 Reading::Empty => {}
-                Reading::More => self.again.push(id),
+                Reading::More => goes_on = true,
                 Reading::Held => {
                     slot.held = true;
                     counters.held.add(1);
@@ -647,10 +653,14 @@ impl<S: Serve> TcpServer<S> {
                 }
             }
         }
+        if goes_on && !std::mem::replace(&mut slot.goes_on, true) {
+            self.again.push(id);
+        }
         connection.check(config, now)?;
         let mut interest = epoll::EventFlags::empty();
         interest.set(epoll::EventFlags::IN, connection.is_open() && !slot.held);
-        interest.set(epoll::EventFlags::OUT, connection.is_sending());
+        let waits = connection.is_sending() && !sends_more;
+        interest.set(epoll::EventFlags::OUT, waits);
         if interest != slot.interest {
             slot.interest = interest;
             let data = epoll::EventData::new_u64(id.token());

@@ -15,6 +15,7 @@ use super::provider::Iwarp;
 use super::shared::LISTENER;
 use super::slots::SlotState;
 use super::socket::{self, ArrivedSocket};
+use super::stream::BYTES_TURN;
 use crate::accept::{AcceptPause, is_shortage};
 use crate::fabric::service::{ServiceAllowance, ServiceUse};
 use crate::fabric::{Carrier, ControlPath, Event, Incoming, ListenerId, QueuePairId};
@@ -23,8 +24,11 @@ use crate::fabric::{Carrier, ControlPath, Event, Incoming, ListenerId, QueuePair
 const DIRECT_READS_MAX: usize = 4;
 /// Turns between two polls while sockets are read without polling.
 const ASK_EVERY: u32 = 16;
+/// Bytes sent and received after which the next turn polls: such turns are long, and a connection
+/// that was idle waits for the poll.
+const ASK_AFTER: usize = BYTES_TURN;
 /// Receive calls without data after which a connection is no longer read without polling.
-const IDLE_POLLS_MAX: u32 = 256;
+pub(super) const IDLE_POLLS_MAX: u32 = 256;
 /// Changes taken from the kernel at once.
 const CHANGES_MAX: usize = 256;
 /// Connections accepted at one listener in one turn.
@@ -38,7 +42,7 @@ impl Iwarp {
         let mut work = 0;
         let few = !self.active.is_empty() && self.active.len() <= DIRECT_READS_MAX;
         self.polls = self.polls.wrapping_add(1);
-        if !few || self.polls.is_multiple_of(ASK_EVERY) {
+        if !few || self.polls.is_multiple_of(ASK_EVERY) || self.moved >= ASK_AFTER {
             work += self.ask(now, events);
         }
         if self.shared.earliest.is_some_and(|earliest| earliest <= now) {
@@ -55,6 +59,7 @@ impl Iwarp {
     /// Queries the kernel for changes.
     fn ask(&mut self, now: Instant, events: &mut Vec<Event>) -> usize {
         self.has_stale_changes = false;
+        self.moved = 0;
         let mut changes = arrayvec::ArrayVec::<epoll::Event, CHANGES_MAX>::new();
         let nothing = std::mem::MaybeUninit::<epoll::Event>::uninit();
         let mut space = [nothing; CHANGES_MAX];
@@ -170,6 +175,7 @@ impl Iwarp {
             let (stays, done, bytes) =
                 self.serve_one(connection.id, now, events, allowance, unasked);
             work += done;
+            self.moved += bytes;
             let events = events.len() - before;
             let used = ServiceUse { events, bytes };
             self.active.served(connection, used, stays);
@@ -256,6 +262,7 @@ impl Iwarp {
                 used.bytes = connection.send(allowance.bytes, &mut self.shared);
                 work += usize::from(used.bytes > 0);
             }
+            self.moved += used.bytes;
             let more = sends && connection.wants_to_send();
             let news = connection.has_news() || connection.readable;
             connection.is_dirty = more;

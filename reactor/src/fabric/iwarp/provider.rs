@@ -15,7 +15,7 @@ use super::setup;
 use super::shared::IwarpShared;
 use super::slots::IwarpSlots;
 use super::socket::{self, ArrivedSocket};
-use super::stream::{RECEIVE_TURN, SEND_TURN};
+use super::stream::BYTES_TURN;
 use crate::accept::AcceptPause;
 use crate::fabric::service::{ServiceAccount, ServiceQueue};
 use crate::fabric::{
@@ -45,6 +45,8 @@ pub struct Iwarp {
     /// Connections that have not sent their request, the oldest first.
     pub(super) half_open: VecDeque<QueuePairId>,
     pub(super) polls: u32,
+    /// Bytes sent and received since the kernel was last queried.
+    pub(super) moved: usize,
     /// Data was received since the kernel was last queried: it will report a change that is already
     /// processed.
     pub(super) has_stale_changes: bool,
@@ -60,10 +62,11 @@ impl Iwarp {
             shared: IwarpShared::new(config)?,
             slots: IwarpSlots::default(),
             listeners: Vec::new(),
-            active: ServiceQueue::new(RECEIVE_TURN),
-            dirty: ServiceQueue::new(SEND_TURN),
+            active: ServiceQueue::new(BYTES_TURN),
+            dirty: ServiceQueue::new(BYTES_TURN),
             half_open: VecDeque::new(),
             polls: 0,
+            moved: 0,
             has_stale_changes: false,
         })
     }

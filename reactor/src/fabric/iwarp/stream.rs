@@ -23,10 +23,9 @@ const DIRECT_MIN: usize = 16 * 1024;
 /// Bytes of the common buffer that a direct receive offers for the data after the payload: enough
 /// for the next header, little enough that the next payload is received directly as well.
 const DIRECT_TAIL: usize = 256;
-/// Bytes received for one client before others have their turn.
-pub(super) const RECEIVE_TURN: usize = 2 << 20;
-/// Bytes sent for one client before others have their turn.
-pub(super) const SEND_TURN: usize = 4 << 20;
+/// Bytes received for one client, and bytes sent for it, before others have their turn. It bounds
+/// how long others wait (some 100 us for each client with bulk data); more is no faster.
+pub(super) const BYTES_TURN: usize = 512 << 10;
 
 impl IwarpConnection {
     /// Receives available data, about `most` bytes of it. Returns the number of bytes.
@@ -125,7 +124,7 @@ impl IwarpConnection {
             if self.endpoint.bytes_staged() == 0 {
                 break;
             }
-            match self.send_once(shared) {
+            match self.send_once(most - total, shared) {
                 Ok(count) => total += count,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.writable = false,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -147,8 +146,9 @@ impl IwarpConnection {
         total
     }
 
-    fn send_once(&mut self, shared: &IwarpShared) -> io::Result<usize> {
-        let mut write = GatheredWrite::new();
+    /// Sends at most this number of bytes.
+    fn send_once(&mut self, most: usize, shared: &IwarpShared) -> io::Result<usize> {
+        let mut write = GatheredWrite::new(most);
         self.endpoint.gather(|chunk| {
             let fits = match chunk {
                 Chunk::Bytes(bytes) => write.add_bytes(bytes),

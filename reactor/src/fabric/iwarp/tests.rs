@@ -7,6 +7,7 @@ use std::time::Instant;
 use millrace_mempool::{Class, HugepagePolicy, Pool, PoolConfig, Registry, Slice};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use super::poll::IDLE_POLLS_MAX;
 use super::slots::SlotState;
 use super::{Iwarp, IwarpConfig};
 use crate::fabric::{
@@ -36,6 +37,11 @@ fn parameters() -> ConnectParameters {
     }
 }
 
+/// Whether an event is a message of this connection.
+fn is_message_of(connection: QueuePairId) -> impl Fn(&Event) -> bool {
+    move |event| matches!(event, Event::Received { queue_pair, .. } if *queue_pair == connection)
+}
+
 /// A host with connections to the server.
 struct Host {
     address: IpAddr,
@@ -63,20 +69,24 @@ impl Host {
         counters.bytes_out.get()
     }
 
+    fn request(message: &Slice) -> WorkRequest {
+        WorkRequest {
+            token: 0,
+            operation: Operation::Send {
+                invalidate: None,
+                solicited: false,
+            },
+            local: [message.clone()].into_iter().collect(),
+            signalled: true,
+        }
+    }
+
     /// Sends the messages of all connections, and waits until the kernel has them.
     fn send(&mut self, message: &Slice) {
         let mut chain = Vec::new();
         for &connection in &self.connections {
             for _ in 0..MESSAGES {
-                chain.push(WorkRequest {
-                    token: 0,
-                    operation: Operation::Send {
-                        invalidate: None,
-                        solicited: false,
-                    },
-                    local: [message.clone()].into_iter().collect(),
-                    signalled: true,
-                });
+                chain.push(Self::request(message));
             }
             self.provider.post(connection, &mut chain).unwrap();
         }
@@ -209,6 +219,60 @@ fn a_client_with_200_connections_gets_no_more_of_a_turn_than_one_with_one() {
         assert!(ahead <= 32, "turn {turns}: {ahead} messages ahead");
     }
     assert_eq!(of_one, MESSAGES);
+}
+
+/// What a server sends in bulk: messages, as many as it may have in flight.
+const BULK: u32 = LIMITS.send_depth;
+/// Bytes of them that the server may send before it sees a request of another client.
+const BULK_MOST: u64 = 600_000;
+
+#[test]
+fn a_client_with_bulk_data_delays_a_request_of_an_idle_one_by_little_data() {
+    let mut server = Server::new();
+    let (mut bulk, mut idle) = (Host::new(1), Host::new(2));
+    let [theirs] = server.connect(&mut bulk, 1)[..] else {
+        panic!("one connection");
+    };
+    let [own] = server.connect(&mut idle, 1)[..] else {
+        panic!("one connection");
+    };
+    // The idle connection's socket is no longer read without polling, the other one's is.
+    for _ in 0..2 * IDLE_POLLS_MAX {
+        server.provider.poll(Instant::now(), &mut server.events);
+    }
+    let message = server.pool.try_acquire(Class::Control).unwrap();
+    bulk.send(&message.into_slice(0..100));
+    let mut received = 0;
+    while received < MESSAGES {
+        server.provider.poll(Instant::now(), &mut server.events);
+        received += server
+            .events
+            .drain(..)
+            .filter(is_message_of(theirs))
+            .count();
+    }
+    let message = server.pool.try_acquire(Class::Control).unwrap();
+    let message = message.into_slice(0..100);
+    idle.send(&message);
+    while server.waiting(&[own]) < MESSAGES as u64 * 100 {
+        std::thread::yield_now();
+    }
+
+    let large = server.pool.try_acquire(Class::Medium).unwrap();
+    let large = large.into_slice(0..Class::Medium.size());
+    let mut chain = (0..BULK).map(|_| Host::request(&large)).collect();
+    server.provider.post(theirs, &mut chain).unwrap();
+    let counters = server.provider.counters();
+    let before = counters.bytes_out.get();
+    server.provider.polls = 0;
+    let mut found = 0;
+    while found == 0 {
+        server.provider.flush(Instant::now());
+        server.provider.poll(Instant::now(), &mut server.events);
+        found = server.events.drain(..).filter(is_message_of(own)).count();
+        let sent = counters.bytes_out.get() - before;
+        assert!(sent < BULK_MOST, "{sent} bytes were sent meanwhile");
+    }
 }
 
 /// A connection from a host that sends nothing.

@@ -34,7 +34,7 @@ impl<S: Serve> TcpServer<S> {
             }
         }
         slot.generation = slot.generation.wrapping_add(1);
-        (slot.held, slot.is_answered) = (false, false);
+        (slot.held, slot.is_answered, slot.goes_on) = (false, false, false);
         self.free.push(id.index);
         self.counters.ended.add(1);
         if !matches!(

@@ -93,12 +93,12 @@ impl<S: Serve> Transport for TcpServer<S> {
     fn next_deadline(&self) -> Option<Instant> {
         let checked = self.checked.filter(|_| self.connections() > 0);
         let check = checked.map(|checked| checked + CHECK_PAUSE);
-        // Reverse calls are sent by the next turn, which continues reading if replies were
-        // released.
+        // Reverse calls are sent by the next turn, which continues with connections that have
+        // used their part of a turn, and continues reading if replies were released.
         let released = !self.held.is_empty() && self.records.has_released();
-        let sends = released || !self.outbox.borrow().is_empty();
-        let calls = self.polled.filter(|_| sends);
-        let deadlines = check.into_iter().chain(self.pause.deadline()).chain(calls);
+        let goes_on = released || !self.again.is_empty() || !self.outbox.borrow().is_empty();
+        let next = self.polled.filter(|_| goes_on);
+        let deadlines = check.into_iter().chain(self.pause.deadline()).chain(next);
         deadlines
             .chain(self.shared.flow.clock().next_deadline())
             .min()
