@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Reads `4096`, `4KiB`, `1MiB`, `2GiB` (also `4K`, `1M`, `2G`) as bytes.
+/// Reads `4096`, `4KiB`, `1MiB`, `2GiB`, `1TiB` (also `4K`, `1M`, `2G`, `1T`) as bytes.
 ///
 /// # Errors
 /// A text that says what is expected.
@@ -13,6 +13,7 @@ pub fn size(text: &str) -> Result<usize, String> {
         "K" | "KiB" => 1_usize << 10,
         "M" | "MiB" => 1 << 20,
         "G" | "GiB" => 1 << 30,
+        "T" | "TiB" => 1 << 40,
         _ => return Err("expected a size such as 4096, 4KiB, 1MiB".to_owned()),
     };
     let number: usize = digits

@@ -197,9 +197,7 @@ fn trips(transport: NfsTransport, operation: Operation, size: usize) -> Vec<Trip
     let one = |request, reply| vec![Trip { request, reply }];
     let fetched = matches!(transport, NfsTransport::Rdma | NfsTransport::RdmaCrc);
     match operation {
-        Operation::Getattr | Operation::Lookup | Operation::Open | Operation::Create => {
-            one(AROUND_GETATTR, AROUND_GETATTR)
-        }
+        operation if !operation.moves_data() => one(AROUND_GETATTR, AROUND_GETATTR),
         Operation::Write if fetched && size <= LONG_INLINE => vec![
             Trip {
                 request: AROUND,
@@ -211,7 +209,7 @@ fn trips(transport: NfsTransport, operation: Operation, size: usize) -> Vec<Trip
             },
         ],
         Operation::Write => one(AROUND + size, AROUND),
-        Operation::Read | Operation::Mixed => one(AROUND, AROUND + size),
+        _ => one(AROUND, AROUND + size),
     }
 }
 

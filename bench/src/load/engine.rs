@@ -1,27 +1,28 @@
 //! Drives connections as fast as the server answers, from one thread.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+mod prepare;
+
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use hdrhistogram::Histogram;
-use millrace_mempool::{Class, Pool};
+use millrace_mempool::Pool;
 use millrace_reactor::await_work;
 use millrace_reactor::fabric::{Event, Provider};
-use millrace_wire::nfs3::{CreateHow, FileHandle, NameInDirectory, SetAttributes};
+use millrace_wire::nfs3::FileHandle;
 
-use super::calls::{Finished, LoadCall, LoadSlot, Templates, judge, place_digits};
-use super::compounds::{self, LaneSession};
+use super::calls::{Finished, LoadCall, judge, place_digits};
 use super::cpu::{ServerCpu, Stopwatch};
-use super::lane::{LaneFile, Lanes, LoadLane, queue_pair};
-use super::pattern::{Pattern, PatternChecker, PatternReader};
+use super::file_tree::FileTree;
+use super::lane::{FileCount, Lanes, LoadLane, queue_pair};
+use super::pattern::PatternChecker;
 use super::progress::Progress;
 use super::report::{BusySeconds, Measurement};
 use super::workload::{IdlePolicy, NfsVersion, Operation, Until, Workload};
 use crate::client::{Client, pool, spoken};
 use crate::interrupt;
 use crate::requester::session::{CopyOptions, Transfer};
-use crate::requester::{Connection, Data, Repetition, RequesterState, Session, Settings};
+use crate::requester::{Data, Repetition, RequesterState, Session};
 
 const EVENTS: usize = 1024;
 /// Connections that are set up at the same time: servers limit them.
@@ -35,9 +36,6 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 const CHECKED_TOGETHER: usize = 64;
 /// Idle turns before the processor is offered to others.
 const IDLE_TURNS: u32 = 64;
-
-/// Files named so far.
-static FILES: AtomicU64 = AtomicU64::new(0);
 
 /// Connections, their files, and the provider that carries them.
 pub struct Engine {
@@ -53,6 +51,10 @@ pub struct Engine {
     loaded: usize,
     root: FileHandle,
     file_size: usize,
+    /// Calls in flight on each connection at most.
+    depth: usize,
+    /// Further files, which LOOKUPs are for.
+    tree: Option<FileTree>,
     /// The server's largest READ and WRITE, once it was asked.
     transfer: Option<Transfer>,
     events: Vec<Event>,
@@ -97,6 +99,8 @@ impl Engine {
             depth,
             file_size,
             opens: 0,
+            sparse: false,
+            files: FileCount::default(),
         };
         Self::with(client, lanes)
     }
@@ -129,6 +133,8 @@ impl Engine {
             loaded: lanes.all(),
             root,
             file_size,
+            depth,
+            tree: None,
             transfer: None,
             events: Vec::with_capacity(EVENTS),
             finished: Vec::with_capacity(EVENTS),
@@ -150,99 +156,22 @@ impl Engine {
         Ok(engine)
     }
 
+    /// Makes the files for LOOKUPs; fewer if the program is to end.
+    ///
+    /// # Errors
+    /// If a call fails or a connection ends.
+    pub fn fill(&mut self, progress: &mut dyn FnMut(u64)) -> Result<()> {
+        let wanted = self.tree.as_ref().map_or(0, |tree| tree.wanted);
+        let fill = Workload::counted(Operation::Fill, self.depth, wanted);
+        let made = self.run(&fill, &ServerCpu::default(), progress)?.operations;
+        if let Some(tree) = &mut self.tree {
+            tree.files = made;
+        }
+        Ok(())
+    }
+
     fn session(&self) -> Result<Session> {
         self.client.session(&self.pool, self.client.settings(32))
-    }
-
-    fn prepare_files(&mut self, lanes: Lanes) -> Result<()> {
-        let mut session = self.session()?;
-        self.transfer = Some(session.transfer(self.root)?);
-        let mut files = Vec::with_capacity(lanes.all());
-        for number in 0..lanes.all() {
-            if let Err(error) = self.prepare_file(&mut session, lanes, number, &mut files) {
-                for mut file in files {
-                    // The failure is what there is to tell.
-                    let _ = file.remove(&mut session, self.root);
-                }
-                return Err(error);
-            }
-        }
-        session.close();
-        // Only now: a server closes connections that send nothing for seconds, and the files may
-        // take longer.
-        let address = self.client.target()?;
-        for (number, file) in files.into_iter().enumerate() {
-            let settings = Settings {
-                context: file.context.clone(),
-                ..self.client.settings(lanes.depth_of(number))
-            };
-            let (provider, now) = (self.provider.as_mut(), Instant::now());
-            let connection = Connection::connect(provider, &self.pool, address, settings, now)?;
-            let index = connection.queue_pair().index as usize;
-            let known = self.by_queue_pair.len().max(index + 1);
-            self.by_queue_pair.resize(known, usize::MAX);
-            self.by_queue_pair[index] = number;
-            self.lanes.push(LoadLane {
-                connection,
-                file,
-                places: Vec::new(),
-                templates: None,
-                next: 0,
-                random: 0x2545_f491_4f6c_dd1d ^ (number as u64 + 1),
-                is_due: false,
-            });
-            if (number + 1).is_multiple_of(CONNECTING) {
-                self.wait(|state| state != &RequesterState::Connecting)?;
-            }
-        }
-        self.wait(|state| state != &RequesterState::Connecting)?;
-        std::thread::sleep(self.client.options.settle());
-        self.settled = true;
-        self.wait(|state| state == &RequesterState::Ready)
-    }
-
-    /// Makes the file of a connection, and opens it in version 4.
-    fn prepare_file(
-        &self,
-        session: &mut Session,
-        lanes: Lanes,
-        number: usize,
-        files: &mut Vec<LaneFile>,
-    ) -> Result<()> {
-        // No two engines share a file, in whatever process they are.
-        let file = FILES.fetch_add(1, Ordering::Relaxed);
-        let name = format!("millrace-bench.{}.{file}", std::process::id());
-        let attributes = SetAttributes {
-            mode: Some(0o600),
-            size: Some(0),
-            ..SetAttributes::default()
-        };
-        session.create(self.root, name.as_bytes(), CreateHow::Unchecked(attributes))?;
-        let handle = session.lookup(self.root, name.as_bytes())?.object;
-        let pattern = Pattern::new(number as u64);
-        let file = files.push_mut(LaneFile {
-            name,
-            handle,
-            pattern,
-            session: None,
-            context: None,
-        });
-        let mut source = PatternReader {
-            pattern,
-            at: 0,
-            end: self.file_size as u64,
-        };
-        session
-            .copy_in(handle, &mut source, CopyOptions::default())
-            .context("cannot write the file to work on")?;
-        if let Some(minor) = lanes.nfs.minor_version() {
-            let path = (self.client.place.export.as_str(), file.name.as_str());
-            let opened = LaneSession::open(session, minor, lanes.depth_of(number), path)?;
-            let opened = file.session.insert(opened);
-            opened.open_again(session, file.name.as_bytes(), lanes.opens)?;
-        }
-        file.context = self.client.create_context(session)?;
-        Ok(())
     }
 
     /// Waits until all connections stand so, at most for the client's timeout.
@@ -288,7 +217,15 @@ impl Engine {
     /// # Errors
     /// If the server does not do it.
     pub fn finish(mut self) -> Result<()> {
+        let files = self.tree.as_ref().map_or(0, |tree| tree.files);
+        if files > 0 {
+            let clear = Workload::counted(Operation::Clear, self.depth, files);
+            self.run(&clear, &ServerCpu::default(), &mut |_| {})?;
+        }
         let mut session = self.session()?;
+        if let Some(tree) = &self.tree {
+            tree.remove(&mut session, self.root)?;
+        }
         for lane in &mut self.lanes {
             lane.file.remove(&mut session, self.root)?;
         }
@@ -420,8 +357,9 @@ impl Engine {
             }
             now = turned;
             work = self.receive(now);
-            let stopping = interrupt::is_asked_to_end()
-                || matches!(workload.until, Until::Time(time) if now - start >= time);
+            let stopping = workload.operation != Operation::Clear
+                && (interrupt::is_asked_to_end()
+                    || matches!(workload.until, Until::Time(time) if now - start >= time));
             let mut finished = std::mem::take(&mut self.finished);
             for Finished {
                 lane,
@@ -440,7 +378,8 @@ impl Engine {
                 bytes += u64::from(count);
                 mismatches += u64::from(!good || !self.verified(workload, lane, place));
                 // What was made is removed.
-                let is_owed = self.lanes[lane].places[place].call == LoadCall::Create;
+                let is_owed = workload.operation == Operation::Create
+                    && self.lanes[lane].places[place].call == LoadCall::Create;
                 if is_owed || !stopping && begun < most {
                     self.begin(workload, lane, place, now)?;
                     begun += 1;
@@ -498,49 +437,13 @@ impl Engine {
             return Ok(());
         };
         let most = match workload.operation {
-            Operation::Getattr | Operation::Lookup | Operation::Open | Operation::Create => {
-                return Ok(());
-            }
+            operation if !operation.moves_data() => return Ok(()),
             Operation::Read => transfer.read_max,
             Operation::Write => transfer.write_max,
-            Operation::Mixed => transfer.read_max.min(transfer.write_max),
+            _ => transfer.read_max.min(transfer.write_max),
         };
         if workload.size > most {
             bail!("--size: the server moves at most {most} bytes in a call");
-        }
-        Ok(())
-    }
-
-    fn prepare_places(&mut self, workload: &Workload) -> Result<()> {
-        let now = Instant::now();
-        for lane in &mut self.lanes[..self.loaded] {
-            lane.places.clear();
-            let name = NameInDirectory {
-                directory: self.root,
-                name: lane.file.name.as_bytes(),
-            };
-            lane.templates = Some(match &lane.file.session {
-                None => Templates::new(&lane.connection, lane.file.handle, name, workload)?,
-                Some(session) => {
-                    compounds::templates(&lane.connection, session, &lane.file.name, workload)?
-                }
-            });
-            lane.next = 0;
-            for _ in 0..workload.depth {
-                let class = Class::for_size(workload.size).context("--size is too large")?;
-                let buffer = self.pool.try_acquire(class);
-                let buffer = buffer.context("no memory for so many calls of that size")?;
-                let memory = buffer.into_slice(0..workload.size);
-                lane.file.pattern.fill_slice(0, &memory, &mut self.scratch);
-                lane.places.push(LoadSlot {
-                    memory,
-                    begun: now,
-                    offset: 0,
-                    call: LoadCall::Getattr,
-                    verify: workload.verify,
-                    compounds: lane.file.session.is_some(),
-                });
-            }
         }
         Ok(())
     }
@@ -563,6 +466,19 @@ impl Engine {
             data: Data::None,
             sinks: &[],
         };
+        if let (Some(tree), Some(call)) = (&self.tree, workload.operation.in_tree()) {
+            let number = match call {
+                LoadCall::Lookup => lane.random % tree.files.max(1),
+                _ => lane.next,
+            };
+            lane.next += 1;
+            place.call = call;
+            let directory;
+            (directory, repetition.arguments[0]) = tree.place(number);
+            let template = &lane.in_tree[directory];
+            lane.connection.repeat(template, &repetition, now)?;
+            return Ok(());
+        }
         let without_data = match workload.operation {
             Operation::Getattr => Some(LoadCall::Getattr),
             Operation::Lookup => Some(LoadCall::Lookup),

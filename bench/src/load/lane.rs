@@ -1,6 +1,7 @@
 //! The connections of a load.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::Result;
 use millrace_reactor::fabric::{Event, QueuePairId};
@@ -10,7 +11,23 @@ use super::calls::{LoadSlot, Templates};
 use super::compounds::LaneSession;
 use super::pattern::Pattern;
 use super::workload::NfsVersion;
-use crate::requester::{Connection, GssContext, Session};
+use crate::requester::{CallTemplate, Connection, GssContext, Session};
+
+impl FileCount {
+    /// Files and directories.
+    pub(super) const fn all(self) -> u64 {
+        self.files.saturating_add(self.directories as u64)
+    }
+}
+
+/// Files named so far.
+static FILES: AtomicU64 = AtomicU64::new(0);
+
+/// The name of another file. No two engines share one, in whatever process they are.
+pub(super) fn file_name() -> String {
+    let file = FILES.fetch_add(1, Ordering::Relaxed);
+    format!("millrace-bench.{}.{file}", std::process::id())
+}
 
 /// The connections of a load, and what is on them.
 #[derive(Clone, Copy, Debug)]
@@ -27,6 +44,19 @@ pub struct Lanes {
     pub file_size: usize,
     /// Further opens of each connection's file, in version 4.
     pub opens: u32,
+    /// Whether the files have that size without data.
+    pub sparse: bool,
+    /// Further files, which LOOKUPs are for.
+    pub files: FileCount,
+}
+
+/// Files for LOOKUPs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FileCount {
+    /// Files; none, unless LOOKUPs are to be for many.
+    pub files: u64,
+    /// The directories that they are spread over.
+    pub directories: usize,
 }
 
 impl Lanes {
@@ -76,6 +106,8 @@ pub(super) struct LoadLane {
     pub(super) file: LaneFile,
     pub(super) places: Vec<LoadSlot>,
     pub(super) templates: Option<Templates>,
+    /// Of a load on many files, by directory.
+    pub(super) in_tree: Vec<CallTemplate>,
     pub(super) next: u64,
     pub(super) random: u64,
     /// Whether it is among the engine's due ones.

@@ -4,6 +4,7 @@ mod calls;
 mod compounds;
 mod cpu;
 mod engine;
+mod file_tree;
 mod lane;
 mod pattern;
 mod progress;
@@ -14,7 +15,7 @@ mod workload;
 
 pub use cpu::{ServerCpu, Stopwatch, pin};
 pub use engine::Engine;
-pub use lane::Lanes;
+pub use lane::{FileCount, Lanes};
 pub use pattern::Pattern;
 pub use progress::Progress;
 pub use report::{BusySeconds, Limit, Measurement, table};
@@ -25,7 +26,7 @@ pub use workload::{IdlePolicy, NfsVersion, Operation, Until, Workload};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use millrace_wire::nfs3;
@@ -38,6 +39,10 @@ use crate::units;
 
 /// The most connections of one run.
 const CONNECTIONS_MAX: usize = 10_000;
+
+/// The most files for LOOKUPs, as their numbers have eight digits, and the most directories.
+const FILES_MAX: u64 = 99_999_999;
+const DIRECTORIES_MAX: usize = 100_000;
 
 /// A predefined sequence of loads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -71,6 +76,10 @@ Examples:
     millrace-bench run --nfs 4.2 --op open --idle 5000 --opens 20
   The same calls over TCP, to any server of NFS version 3:
     millrace-bench run --tcp=filer:2049 --mount filer:20048 --export /data --preset tour
+  LOOKUP among ten million files in ten thousand directories:
+    millrace-bench run --op lookup --files 10000000 --directories 10000
+  READ and WRITE anywhere in a file of a tebibyte that is a hole:
+    millrace-bench run --op mixed --random --sparse --file-size 1TiB
   With the server's processor time per operation, from its metrics:
     millrace-bench run --op getattr --admin 127.0.0.1:9620
 ")]
@@ -154,6 +163,19 @@ pub struct Run {
     #[arg(long, value_name = "BYTES", default_value = "64MiB", value_parser = units::size)]
     file_size: usize,
 
+    /// Give the files that size without writing data: they are holes, until WRITEs fill them.
+    #[arg(long, conflicts_with = "verify")]
+    sparse: bool,
+
+    /// LOOKUP of random ones of so many files, which are made before and removed afterwards, on one
+    /// connection in version 3.
+    #[arg(long, value_name = "NUMBER", default_value_t = 0, conflicts_with_all = ["tcp", "preset"])]
+    files: u64,
+
+    /// Directories that these files are spread over.
+    #[arg(long, value_name = "NUMBER", default_value_t = 1, requires = "files")]
+    directories: usize,
+
     /// Several loads in one table, instead of --op, --size and --depth.
     #[arg(long, value_enum)]
     preset: Option<Preset>,
@@ -213,6 +235,7 @@ impl Run {
         if self.connections == 0 || self.connections.saturating_add(self.idle) > CONNECTIONS_MAX {
             bail!("--connections takes 1 or more, with --idle at most {CONNECTIONS_MAX}");
         }
+        self.check_files()?;
         if let Some(core) = self.core {
             pin(core)?;
         }
@@ -229,11 +252,19 @@ impl Run {
             depth: depth.unwrap_or(1),
             file_size: self.file_size,
             opens: self.opens,
+            sparse: self.sparse,
+            files: FileCount {
+                files: self.files,
+                directories: self.directories,
+            },
         };
         let mut engine = Engine::with(&self.client, lanes)?;
         engine.set_idle_policy(self.idle_policy());
         let version = engine.version();
         interrupt::ends_in_order();
+        if self.files > 0 {
+            self.fill(&mut engine)?;
+        }
         let goes_on = |_: &&Workload| !interrupt::is_asked_to_end();
         let measured = workloads.iter().take_while(goes_on).map(|workload| {
             let bar = progress(workload, self.json);
@@ -262,6 +293,27 @@ impl Run {
 }
 
 impl Run {
+    /// Makes the files for LOOKUPs.
+    fn fill(&self, engine: &mut Engine) -> Result<()> {
+        let workload = Workload::counted(Operation::Fill, self.depth, self.files);
+        let bar = progress(&workload, self.json);
+        let filled = engine.fill(&mut |done| bar.set_position(done));
+        bar.finish_and_clear();
+        filled.context("cannot make the files for --files; some of them are left")
+    }
+
+    /// Refuses options that do not go together.
+    fn check_files(&self) -> Result<()> {
+        let suits = (self.op, self.nfs, self.connections, self.idle);
+        if self.files > 0 && suits != (Operation::Lookup, NfsVersion::Three, 1, 0) {
+            bail!("--files takes --op lookup and --nfs 3, and one connection");
+        }
+        if self.files > FILES_MAX || !(1..=DIRECTORIES_MAX).contains(&self.directories) {
+            bail!("--files takes at most {FILES_MAX}, --directories 1 to {DIRECTORIES_MAX}");
+        }
+        Ok(())
+    }
+
     const fn idle_policy(&self) -> IdlePolicy {
         match self.sleep {
             true => IdlePolicy::Sleep,

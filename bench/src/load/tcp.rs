@@ -120,9 +120,7 @@ impl TcpLoad {
             Operation::Getattr => &[Procedure::Getattr],
             Operation::Lookup => &[Procedure::Lookup],
             Operation::Create => &[Procedure::Create, Procedure::Remove],
-            Operation::Open | Operation::Mixed => {
-                bail!("loads of OPEN and mixed loads are made over RDMA only")
-            }
+            _ => bail!("loads of OPEN and mixed loads are made over RDMA only"),
         };
         let templates = procedures.iter();
         templates.map(|one| self.template(workload, *one)).collect()

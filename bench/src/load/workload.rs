@@ -6,6 +6,7 @@ use anyhow::{Result, bail};
 use clap::ValueEnum;
 use millrace_wire::nfs3::Stability;
 
+use super::calls::LoadCall;
 use crate::units::show_size;
 
 /// Which procedures are called.
@@ -26,6 +27,12 @@ pub enum Operation {
     Create,
     /// Seven READs to three WRITEs.
     Mixed,
+    /// The files for LOOKUPs are made.
+    #[value(skip)]
+    Fill,
+    /// They are removed.
+    #[value(skip)]
+    Clear,
 }
 
 /// What a load does while nothing arrives.
@@ -45,10 +52,19 @@ impl Operation {
     /// Whether its calls have a size.
     #[must_use]
     pub const fn moves_data(self) -> bool {
-        !matches!(
-            self,
-            Self::Getattr | Self::Lookup | Self::Open | Self::Create
-        )
+        matches!(self, Self::Read | Self::Write | Self::Mixed)
+    }
+}
+
+impl Operation {
+    /// Its call, if it is for one of many files.
+    pub(super) const fn in_tree(self) -> Option<LoadCall> {
+        match self {
+            Self::Fill => Some(LoadCall::Create),
+            Self::Lookup => Some(LoadCall::Lookup),
+            Self::Clear => Some(LoadCall::Remove),
+            _ => None,
+        }
     }
 }
 
@@ -122,6 +138,14 @@ impl Workload {
         }
     }
 
+    /// A load of so many operations without data.
+    pub(super) const fn counted(operation: Operation, depth: usize, count: u64) -> Self {
+        Self {
+            until: Until::Count(count),
+            ..Self::new(operation, 0, depth, Duration::ZERO)
+        }
+    }
+
     /// The short tour: five loads of a second.
     #[must_use]
     pub fn tour() -> Vec<Self> {
@@ -154,6 +178,8 @@ impl Workload {
             Operation::Open => return format!("OPEN, CLOSE x{}", self.depth),
             Operation::Create => return format!("CREATE, REMOVE x{}", self.depth),
             Operation::Mixed => "MIXED",
+            Operation::Fill => return format!("CREATE x{}", self.depth),
+            Operation::Clear => return format!("REMOVE x{}", self.depth),
         };
         format!("{what} {} x{}", show_size(self.size), self.depth)
     }

@@ -15,7 +15,8 @@ use millrace_admin::control::Control;
 use millrace_admin::status::ListPage;
 use millrace_bench::client::{Client, ServerAddress};
 use millrace_bench::load::{
-    Engine, IdlePolicy, Lanes, NfsVersion, Operation, ServerCpu, TcpFile, Until, Workload,
+    Engine, FileCount, IdlePolicy, Lanes, NfsVersion, Operation, ServerCpu, TcpFile, Until,
+    Workload,
 };
 
 use super::running::{Running, export};
@@ -183,7 +184,69 @@ fn lanes(nfs: NfsVersion) -> Lanes {
         depth: 4,
         file_size: 4096,
         opens: 0,
+        sparse: false,
+        files: FileCount::default(),
     }
+}
+
+#[test]
+fn lookups_are_for_files_in_directories_that_are_removed_afterwards() {
+    let running = Running::start("");
+    let client = client(&running);
+    let lanes = Lanes {
+        files: FileCount {
+            files: 1000,
+            directories: 7,
+        },
+        ..lanes(NfsVersion::Three)
+    };
+    let mut engine = Engine::with(&client, lanes).expect("connects");
+    engine.fill(&mut |_| {}).expect("there is room");
+    let files = || {
+        let exports = running.control().exports().expect("stores answer");
+        exports[0].files
+    };
+    assert_eq!(files(), Some(1 + 1 + 7 + 1000));
+    let workload = Workload {
+        verify: true,
+        until: Until::Count(3000),
+        ..Workload::new(Operation::Lookup, 0, 4, Duration::ZERO)
+    };
+    let measured = engine.run(&workload, &ServerCpu::default(), &mut |_| {});
+    assert_eq!(measured.expect("every file is found").operations, 3000);
+    engine.finish().expect("ends in order");
+    assert_eq!(files(), Some(1), "the root alone");
+
+    let lanes = Lanes {
+        files: FileCount {
+            files: 99_999_999,
+            directories: 1,
+        },
+        ..lanes
+    };
+    let refused = Engine::with(&client, lanes).err().expect("no room");
+    assert!(refused.to_string().contains("room for"), "{refused:#}");
+    assert_eq!(files(), Some(1), "the root alone");
+}
+
+#[test]
+fn a_file_without_data_can_be_larger_than_the_store() {
+    let running = Running::start("");
+    let client = client(&running);
+    let lanes = Lanes {
+        file_size: 1 << 40,
+        sparse: true,
+        ..lanes(NfsVersion::Three)
+    };
+    let mut engine = Engine::with(&client, lanes).expect("connects");
+    let workload = Workload {
+        random: true,
+        until: Until::Count(300),
+        ..Workload::new(Operation::Mixed, 4096, 4, Duration::ZERO)
+    };
+    let measured = engine.run(&workload, &ServerCpu::default(), &mut |_| {});
+    assert_eq!(measured.expect("every call succeeds").operations, 300);
+    engine.finish().expect("ends in order");
 }
 
 #[test]
