@@ -276,6 +276,12 @@ impl Flow {
         self.inner.clients.is_limited()
     }
 
+    /// Whether a call of this client may have to wait at a gate.
+    #[must_use]
+    pub fn may_wait(&self, client: &ClientShare) -> bool {
+        self.has_limits() && (self.has_limited_exports() || !client.gate.is_open())
+    }
+
     /// Whether any export has a limit.
     #[must_use]
     pub fn has_limited_exports(&self) -> bool {

@@ -31,9 +31,10 @@ impl AdmissionControl {
         }
     }
 
-    /// Whether any call may have to wait for a limit.
-    pub fn has_limits(&self) -> bool {
-        self.flow.get().is_some_and(Flow::has_limits)
+    /// Whether a call may have to wait for a limit.
+    pub fn may_wait(&self, connection: &ConnectionRef) -> bool {
+        let flow = self.flow.get();
+        flow.is_some_and(|flow| flow.may_wait(connection.share()))
     }
 
     /// Waits until the limits of the client and of the export let a call begin.

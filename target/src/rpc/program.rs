@@ -321,10 +321,12 @@ impl<'c, B: Bulk> ProgramCall<'c, B> {
         Ok(arguments)
     }
 
-    /// Whether the call is admitted already: its procedure may be repeated, and nothing is limited.
+    /// Whether the call is admitted already: its procedure may be repeated, and neither its client
+    /// nor any export is limited.
     /// Then there is nothing to [`admit`](Self::admit), and no need to determine its subject.
     pub fn is_admitted_at_once(&mut self) -> bool {
-        let waits = self.procedure.once || (self.procedure.metered && self.control.has_limits());
+        let waits = self.procedure.once
+            || (self.procedure.metered && self.control.may_wait(self.connection));
         self.is_admitted |= !waits;
         !waits
     }

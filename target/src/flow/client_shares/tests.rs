@@ -232,6 +232,24 @@ fn only_a_rate_is_a_limit() {
 }
 
 #[test]
+fn calls_of_clients_without_a_limit_wait_for_limits_of_exports_only() {
+    let flow = flow();
+    let export = ExportId::of("/export");
+    let (limited, other) = (
+        flow.client(address(1)),
+        flow.client("192.0.2.1".parse().unwrap()),
+    );
+    let may_wait = || [&limited, &other].map(|client| flow.may_wait(client));
+    assert_eq!(may_wait(), [false, false]);
+    limit_clients(&flow, Some(1));
+    assert_eq!(may_wait(), [true, false]);
+    limit_export(&flow, export, Some(1));
+    assert_eq!(may_wait(), [true, true]);
+    limit_export(&flow, export, None);
+    assert_eq!(may_wait(), [false, false]);
+}
+
+#[test]
 fn calls_are_counted_while_they_wait_and_their_time_is_their_clients() {
     let flow = flow();
     let (export, other) = (ExportId::of("/export"), ExportId::of("/other"));
