@@ -38,8 +38,6 @@ pub struct Direct<'a, L, R> {
     pub offset: usize,
     /// Bytes of it that are missing and go to this memory; others may follow elsewhere.
     pub length: usize,
-    /// Bytes of the whole payload.
-    pub payload: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,7 +66,6 @@ pub(super) struct Inbound {
     /// Where the next payload byte goes in its sink.
     offset: usize,
     payload_left: usize,
-    payload_length: usize,
 }
 
 impl Inbound {
@@ -86,7 +83,6 @@ impl Inbound {
             admission: Err(Fault::Stream),
             offset: 0,
             payload_left: 0,
-            payload_length: 0,
         }
     }
 
@@ -211,7 +207,6 @@ impl<M: Memory> Endpoint<M> {
         let (head, length) = (inbound.head, inbound.head_length);
         let checked = LENGTH_BYTES + ulpdu + pad_bytes(ulpdu);
         inbound.payload_left = (LENGTH_BYTES + ulpdu).saturating_sub(length);
-        inbound.payload_length = inbound.payload_left;
         inbound.tail_needed = checked - length - inbound.payload_left + CRC_BYTES;
         inbound.crc = inbound.check.then(|| {
             let mut crc = Crc32c::new();
@@ -289,7 +284,6 @@ impl<M: Memory> Endpoint<M> {
             crc: None,
             offset,
             payload_left: length,
-            payload_length: payload,
             ..
         } = self.inbound
         else {
@@ -311,7 +305,6 @@ impl<M: Memory> Endpoint<M> {
             target,
             offset,
             length,
-            payload,
         })
     }
 

@@ -135,7 +135,6 @@ impl<'a> Scatter<'a> {
             target,
             offset,
             length,
-            payload: _,
         } = direct;
         match target {
             DirectTarget::Receive(buffer) => self.add_bytes(&mut buffer[offset..offset + length]),

@@ -14,9 +14,9 @@ use super::shared::IwarpShared;
 use crate::fabric::Ended;
 use crate::gather::GatheredWrite;
 
-/// Payloads of at least this length are received directly into their memory, unless they arrived
-/// together with their headers. Below, one call that returns many frames and a copy out of the
-/// cache is cheaper.
+/// A payload of which at least this many bytes are missing is received directly into its memory.
+/// For fewer, one call that returns them with the frames behind them, and a copy out of the cache,
+/// is cheaper: READs of 16 KiB are answered 1.45 times as fast, WRITEs of 64 KiB 1.35 times.
 /// Receiving the heads of large payloads by themselves, so that nothing of them is copied, was no
 /// faster at 64 KiB and 4 % slower at 32 KiB: the kernel then copies to memory that is in no cache.
 const DIRECT_MIN: usize = 16 * 1024;
@@ -76,7 +76,7 @@ impl IwarpConnection {
         let mut straight = 0;
         let mut offered = shared.scratch.len();
         if let Some(direct) = self.endpoint.direct()
-            && direct.payload >= DIRECT_MIN
+            && direct.length >= DIRECT_MIN
         {
             straight = direct.length;
             offered = DIRECT_TAIL;
