@@ -38,6 +38,8 @@ pub struct Direct<'a, L, R> {
     pub offset: usize,
     /// Bytes of it that are missing and go to this memory; others may follow elsewhere.
     pub length: usize,
+    /// Bytes that may follow the payload in the memory of the same Read or exposure.
+    pub behind: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -291,20 +293,26 @@ impl<M: Memory> Endpoint<M> {
         };
         let admission = self.inbound.admission.as_ref().ok()?;
         let (mut offset, mut length) = (offset, length);
-        let target = match admission.sink {
+        let end = offset + length;
+        let (target, memory) = match admission.sink {
             Sink::Nowhere => return None,
-            Sink::Receive => DirectTarget::Receive(self.receives.next_mut()?),
-            Sink::Exposure(slot) => DirectTarget::Local(self.keys.memory(slot)?),
+            Sink::Receive => (DirectTarget::Receive(self.receives.next_mut()?), 0),
+            Sink::Exposure(slot) => {
+                let local = self.keys.memory(slot)?;
+                (DirectTarget::Local(local), M::length(local))
+            }
             Sink::Read => {
-                let sink = self.reads.front()?.sink(&self.works, offset)?;
+                let read = self.reads.front()?;
+                let sink = read.sink(&self.works, offset)?;
                 (offset, length) = (sink.offset, length.min(sink.left));
-                DirectTarget::Local(sink.local)
+                (DirectTarget::Local(sink.local), read.length as usize)
             }
         };
         Some(Direct {
             target,
             offset,
             length,
+            behind: memory.saturating_sub(end),
         })
     }
 

@@ -141,6 +141,7 @@ pub fn receive_straight(end: &mut End, bytes: &[u8]) -> usize {
         target,
         offset,
         length,
+        ..
     }) = end.direct()
     else {
         return 0;

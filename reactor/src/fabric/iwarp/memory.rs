@@ -108,16 +108,6 @@ pub(super) fn gather<'a>(
         .all(|(slice, begin, count)| write.add_slice(slice, begin..begin + count))
 }
 
-/// Bytes of the memory behind the place of a payload.
-pub(super) fn behind(direct: &Direct<'_, Slices, Buffer>) -> usize {
-    match direct.target {
-        DirectTarget::Receive(_) => 0,
-        DirectTarget::Local(local) => {
-            Registered::length(local).saturating_sub(direct.offset + direct.length)
-        }
-    }
-}
-
 /// A scattered receive being prepared.
 pub(super) struct Scatter<'a> {
     vectors: ArrayVec<libc::iovec, SCATTER_MAX>,
@@ -145,6 +135,7 @@ impl<'a> Scatter<'a> {
             target,
             offset,
             length,
+            ..
         } = direct;
         match target {
             DirectTarget::Receive(buffer) => self.add_bytes(&mut buffer[offset..offset + length]),

@@ -9,7 +9,7 @@ use std::time::Instant;
 use millrace_iwarp::Chunk;
 
 use super::connection::{IwarpConnection, IwarpPhase};
-use super::memory::{Scatter, behind, gather};
+use super::memory::{Scatter, gather};
 use super::shared::IwarpShared;
 use crate::fabric::Ended;
 use crate::gather::GatheredWrite;
@@ -77,7 +77,7 @@ impl IwarpConnection {
         let mut straight = 0;
         let mut offered = shared.scratch.len();
         if let Some(direct) = self.endpoint.direct()
-            && (direct.length >= DIRECT_MIN || behind(&direct) >= DIRECT_MIN)
+            && (direct.length >= DIRECT_MIN || direct.behind >= DIRECT_MIN)
         {
             straight = direct.length;
             offered = DIRECT_TAIL;
