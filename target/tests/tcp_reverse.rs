@@ -97,6 +97,7 @@ impl World {
             let message = &message(0, 0);
             let call = ReverseCall {
                 message,
+                protection: None,
                 repeats,
                 deadline,
             };

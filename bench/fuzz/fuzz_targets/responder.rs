@@ -198,6 +198,7 @@ impl Target {
         Some(Box::pin(async move {
             let call = ReverseCall {
                 message: &rpc(0, PROGRAM, &[7; ARGUMENTS]),
+                protection: None,
                 repeats: None,
                 deadline,
             };

@@ -227,6 +227,7 @@ fn rr2_dir_01_the_server_calls_its_client_in_the_version_used_forward() {
             let length = out.position();
             let call = ServersCall {
                 message: &message[..length],
+                protection: None,
                 repeats: None,
                 deadline: world.now + Duration::from_secs(1),
             };

@@ -46,6 +46,7 @@ impl Calls {
         self.open.push(Box::pin(async move {
             let call = ReverseCall {
                 message: &message,
+                protection: None,
                 repeats: None,
                 deadline: now + REVERSE_TIMEOUT,
             };

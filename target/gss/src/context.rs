@@ -3,12 +3,12 @@
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::krb5::{Damaged, MicParts, Protection, Side, Unwrapping, Wrapping};
 use crate::window::{Sequence, SequenceWindow};
-use crate::{ContextHandle, Enctype, Identity};
+use crate::{ContextHandle, Enctype, Identity, SEQUENCE_MAX};
 
 /// A context.
 pub struct Context {
@@ -19,6 +19,8 @@ pub struct Context {
     pub expires: Instant,
     pub protection: Arc<Protection>,
     pub window: SequenceWindow,
+    /// Sequence number of the next call to the client.
+    reverse_sequence: AtomicU32,
     born: Instant,
     /// Seconds after `born`.
     last_used: AtomicU64,
@@ -41,6 +43,7 @@ impl Context {
             expires,
             protection,
             window: SequenceWindow::new(window),
+            reverse_sequence: AtomicU32::new(1),
             born,
             last_used: AtomicU64::new(0),
         }
@@ -104,6 +107,17 @@ impl ContextRef {
     #[must_use]
     pub fn mark(&self, number: u32) -> bool {
         self.0.window.mark(number)
+    }
+
+    /// The sequence number of one more call to the client. Those of its own calls are others
+    /// (RFC 8881 section 18.36.3). `None` when all are used up.
+    #[must_use]
+    pub fn next_reverse_sequence(&self) -> Option<u32> {
+        let next = |number| (number < SEQUENCE_MAX).then_some(number + 1);
+        let sequence = &self.0.reverse_sequence;
+        sequence
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, next)
+            .ok()
     }
 
     /// Bytes of a MIC token.

@@ -216,6 +216,8 @@ pub struct CallCounters {
     pub dropped_old: Counter,
     /// Dropped: seen before.
     pub dropped_seen: Counter,
+    /// Replies to calls to clients that are not the client's.
+    pub unverified_replies: Counter,
     /// Bytes of bodies verified or decrypted, by service.
     pub received_bytes: [Counter; 3],
     /// Bytes of bodies signed or encrypted, by service.
@@ -234,6 +236,7 @@ impl Default for CallCounters {
             damaged_bodies: Counter::new(),
             dropped_old: Counter::new(),
             dropped_seen: Counter::new(),
+            unverified_replies: Counter::new(),
             received_bytes: array::from_fn(|_| Counter::new()),
             sent_bytes: array::from_fn(|_| Counter::new()),
             crypto_nanoseconds: Counter::new(),

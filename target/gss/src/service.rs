@@ -98,6 +98,13 @@ impl GssService {
         self.core.table.find(handle, now)
     }
 
+    /// How long the context of a handle can still be used; `None` if it cannot. This is no use of
+    /// it. No lock, no allocation.
+    #[must_use]
+    pub fn remaining(&self, handle: &[u8], now: Instant) -> Option<Duration> {
+        self.core.table.remaining(handle, now)
+    }
+
     /// Ends a context for its client. Uses of it go on with their keys. No lock.
     pub fn destroy(&self, context: &ContextRef) {
         self.core.table.end(context, EndReason::Destroyed);

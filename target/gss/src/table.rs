@@ -125,6 +125,13 @@ impl ContextTable {
         Ok(ContextRef(context))
     }
 
+    /// How long a context can still be used; `None` if it cannot. This is no use of it.
+    pub fn remaining(&self, handle: &[u8], now: Instant) -> Option<Duration> {
+        let context = self.current(&ContextHandle::from_bytes(handle)?)?;
+        let remaining = context.expires.saturating_duration_since(now);
+        (!remaining.is_zero()).then_some(remaining)
+    }
+
     fn current(&self, handle: &ContextHandle) -> Option<Arc<Context>> {
         let slot = self.slots.get(handle.slot() as usize)?;
         let context = slot.load_full()?;

@@ -21,11 +21,18 @@ pub(super) async fn create(
     arguments: &CreateSessionOperation<'_>,
 ) -> OperationOutcome<CreateSessionReply> {
     const KNOWN: u32 = session_flags::PERSIST | session_flags::BACKCHANNEL | session_flags::RDMA;
-    let fault = (arguments.flags & !KNOWN != 0).then_some(StateError::Inval);
     let (client, sequence) = (ClientId(arguments.client), arguments.sequence);
     let (fore, back) = (limits(&arguments.fore), limits(&arguments.back));
     let program = arguments.callback_program;
-    let callbacks = callback::parameters(program, &arguments.security, origin.minor_version);
+    let offered = callback::parameters(state, origin, program, &arguments.security);
+    let (callbacks, refused) = match offered {
+        Ok(offered) => ((!offered.credentials.is_empty()).then_some(offered), None),
+        Err(refused) => (None, Some(refused)),
+    };
+    let fault = match arguments.flags & !KNOWN {
+        0 => refused,
+        _ => Some(StateError::Inval),
+    };
     let is_asked = arguments.flags & session_flags::BACKCHANNEL != 0 && callbacks.is_some();
     let connection = origin.connection;
     let path = state.callbacks().map(|sender| {

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use millrace_gss::GssService as Contexts;
 use millrace_wire::nfs4::{
     BackchannelCtlOperation, Bitmap, ClientId as WireClientId, ConnectionBinding,
     CreateSessionOperation, CreateSessionReply, ExchangeIdOperation, ExchangeIdReply,
@@ -65,7 +66,6 @@ pub struct ClientRequest {
     claim: SessionClaim,
     /// Whether the reply has to be cached.
     is_cached: bool,
-    minor_version: u32,
 }
 
 impl ClientRequest {
@@ -116,6 +116,13 @@ impl ClientState {
     #[must_use]
     pub fn with_callbacks(mut self, sender: CallbackSender) -> Self {
         self.callbacks = Some(sender);
+        self
+    }
+
+    /// With security contexts for callbacks, for clients that offer theirs.
+    #[must_use]
+    pub fn with_contexts(mut self, contexts: &Contexts) -> Self {
+        self.callbacks = (self.callbacks).map(|sender| sender.with_contexts(contexts));
         self
     }
 
@@ -278,7 +285,6 @@ impl StateSeam for ClientState {
                     compound: ClientRequest {
                         claim,
                         is_cached: arguments.cache_this,
-                        minor_version: origin.minor_version,
                     },
                     reply,
                     bounds: SessionBounds {
@@ -465,9 +471,8 @@ impl StateSeam for ClientState {
         let checked = session.check_caller(GuardedOperation::ControlBackchannel, &caller);
         checked.map_err(|error| status(&error))?;
         let program = arguments.callback_program;
-        let changed = callback::parameters(program, &arguments.security, compound.minor_version);
-        // RPCSEC_GSS handles are unknown here.
-        let changed = changed.ok_or(OperationStatus::NoEntry)?;
+        let changed = callback::parameters(self, origin, program, &arguments.security);
+        let changed = changed.map_err(|error| status(&error))?;
         let session = compound.session();
         self.ask(move |home, _| home.control_backchannel(session, changed))
             .await

@@ -159,6 +159,14 @@ pub(super) fn status_flags(conditions: SessionConditions) -> u32 {
             sequence_flags::BACKCHANNEL_FAULT,
         ),
         (
+            SessionConditions::CONTEXTS_EXPIRING,
+            sequence_flags::CALLBACK_GSS_EXPIRING,
+        ),
+        (
+            SessionConditions::CONTEXTS_EXPIRED,
+            sequence_flags::CALLBACK_GSS_EXPIRED,
+        ),
+        (
             SessionConditions::RECLAIM_NEEDED,
             sequence_flags::RESTART_RECLAIM,
         ),
@@ -216,6 +224,7 @@ pub(super) fn wire_stateid(state: Stateid) -> StateId {
 /// The status that has the meaning of an error of the state.
 pub(super) fn status(error: &StateError) -> OperationStatus {
     match error {
+        StateError::UnknownCredential => OperationStatus::NoEntry,
         StateError::WrongCred => OperationStatus::WrongCredential,
         StateError::ClidInuse => OperationStatus::ClientIdInUse,
         StateError::StaleClientid => OperationStatus::StaleClientId,

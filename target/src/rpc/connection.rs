@@ -207,9 +207,13 @@ impl ConnectionRef {
     /// # Errors
     /// [`ReverseError`].
     pub fn call_client<'a>(&'a self, call: ReverseCall<'a>) -> ReverseReply<'a> {
-        match self.record.reverse.get() {
-            Some(path) => path.call(call),
-            None => Box::pin(std::future::ready(Err(ReverseError::NotReady))),
+        match (self.record.reverse.get(), call.protection) {
+            (Some(path), None) => path.call(call),
+            (Some(path), Some(protection)) => Box::pin(async move {
+                let reply = path.call(call).await?;
+                protection.open(&reply).ok_or(ReverseError::Unverified)
+            }),
+            (None, _) => Box::pin(std::future::ready(Err(ReverseError::NotReady))),
         }
     }
 }

@@ -20,7 +20,7 @@ use super::call::{Answer, Call, Reply};
 use super::encode::encode;
 
 /// Longest MIC token: header, and the longest checksum (RFC 4121 section 4.2.6.1, RFC 8009).
-const MIC_MAX: usize = 64;
+pub(super) const MIC_MAX: usize = 64;
 /// Bytes of the header of an accepted reply with an empty verifier.
 pub(super) const PLAIN_HEADER: usize = 24;
 

@@ -14,6 +14,7 @@ pub mod program;
 mod protection;
 pub mod replay;
 pub mod reverse;
+mod reverse_protection;
 mod scheduler;
 mod slot;
 mod transport;

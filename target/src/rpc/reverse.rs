@@ -1,6 +1,7 @@
 //! Calls from here to a client, by a connection that the client made (RFC 8167): the face that both
 //! transports have.
 
+use std::borrow::Cow;
 use std::future::{Future, poll_fn};
 use std::hash::{BuildHasher, RandomState};
 use std::pin::{Pin, pin};
@@ -9,15 +10,32 @@ use std::time::Instant;
 
 use millrace_reactor::Clock;
 
+pub use super::reverse_protection::ReverseProtection;
+
 /// A call to a client.
 #[derive(Clone, Copy, Debug)]
 pub struct ReverseCall<'a> {
     /// An RPC call message. The value of its XID field is ignored.
     pub message: &'a [u8],
+    /// How this transmission is protected, if the message is sent under RPCSEC_GSS. Its credential
+    /// and verifier are empty then.
+    pub protection: Option<&'a ReverseProtection>,
     /// The XID to use again, of a call that was not answered, if this is its repetition.
     pub repeats: Option<u32>,
     /// When to give up.
     pub deadline: Instant,
+}
+
+impl<'a> ReverseCall<'a> {
+    /// The message to be sent under an XID. Transports call this once they have chosen that, as it is
+    /// signed with the rest of the header.
+    #[must_use]
+    pub fn message_under(&self, xid: u32) -> Cow<'a, [u8]> {
+        match self.protection {
+            Some(protection) => Cow::Owned(protection.protect(self.message, xid)),
+            None => Cow::Borrowed(self.message),
+        }
+    }
 }
 
 /// Why there is no reply from a client.
@@ -47,6 +65,9 @@ pub enum ReverseError {
         /// The XID of the call.
         xid: u32,
     },
+    /// The reply is not the client's to this transmission (RFC 2203 section 5.3.3.2).
+    #[error("the reply does not verify")]
+    Unverified,
     /// The client answered with an error of the transport.
     #[error("the client refused the call with error {code}")]
     Refused {

@@ -579,7 +579,11 @@ fn shared(plan: &WorkerPlan, context: &Context) -> Result<BuiltShared, BuildErro
     let client_state = plan.client_state.as_ref();
     let client_state = client_state.map(|shared| {
         let key = HandleKey::of(&plan.secrets);
-        shared.of_reactor(plan.index, key, &clock, context.alarm())
+        let (state, home) = shared.of_reactor(plan.index, key, &clock, context.alarm());
+        match &plan.gss {
+            Some(gss) => (state.with_contexts(&gss.contexts), home),
+            None => (state, home),
+        }
     });
     let (programs, home) = match client_state {
         Some((state, home)) => (programs.with_nfs4(state), Some(home)),

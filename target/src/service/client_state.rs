@@ -334,8 +334,11 @@ impl HomePost {
         let host = state.link().ask_here(|home, _| home.next_host_question());
         let next = next.chain(host.filter(|host| *host < Duration::MAX)).min();
         let next = next.map(|next| self.epoch + next);
-        // An idle server shows how the grace period goes on, and ends it.
-        let waits = self.gauges.is_in_grace() || self.gauges.are_grants_held();
+        // An idle server shows how the grace period goes on, and ends it. Other reactors show clients
+        // the conditions of their sessions.
+        let watches = state.link().ask_here(|home, _| home.watches_contexts());
+        let waits =
+            self.gauges.is_in_grace() || self.gauges.are_grants_held() || watches == Some(true);
         let scan = waits && state.link().reactor() == HOME;
         let scan = scan.then(|| self.scanned + LEASE_SCAN);
         next.into_iter().chain(scan).min()
@@ -372,6 +375,7 @@ impl HomePost {
             slots if slots == self.slots_most => u32::MAX,
             slots => slots,
         };
+        state.check_callback_contexts();
         let _ = state.link().ask_here(|home, now| {
             home.expire_clients(now);
             home.end_recalls(now);

@@ -2,16 +2,19 @@
 //! (RFC 8881 sections 2.10.3.1, 2.10.6.1 and 18.34).
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::clients::ClientSession;
 use super::home::StateHome;
-use super::session::ChannelLimits;
+use super::session::{ChannelLimits, SessionConditions};
 use super::{SessionId, StateError};
 
 /// Most callbacks of a session at a time.
 const SLOTS_MAX: usize = 16;
 /// Most connections of a session that are remembered.
 const CONNECTIONS_MAX: usize = 64;
+/// Most security contexts of a session that are remembered.
+const CONTEXTS_MAX: usize = 8;
 
 /// A connection that can carry callbacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -31,8 +34,36 @@ pub struct CallbackParameters {
     pub version: u32,
     /// The minor version of the protocol that the client uses.
     pub minor_version: u32,
-    /// The credential, as the protocol encodes it.
-    pub credential: Arc<[u8]>,
+    /// The credentials.
+    pub credentials: CallbackCredentials,
+}
+
+/// The credentials of callbacks, as the protocol encodes them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CallbackCredentials {
+    /// Those of security contexts, which end. The first one that has not ended is used.
+    pub contexts: Vec<Arc<[u8]>>,
+    /// The one that is used without a security context.
+    pub lasting: Option<Arc<[u8]>>,
+}
+
+impl CallbackCredentials {
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.contexts.is_empty() && self.lasting.is_none()
+    }
+
+    /// Adds those that were there before, behind the others.
+    fn add_earlier(&mut self, earlier: Self) {
+        for context in earlier.contexts {
+            if !self.contexts.contains(&context) {
+                self.contexts.push(context);
+            }
+        }
+        self.contexts.truncate(CONTEXTS_MAX);
+        self.lasting = self.lasting.take().or(earlier.lasting);
+    }
 }
 
 /// The channels that a connection serves.
@@ -92,10 +123,15 @@ pub(super) struct Backchannel {
     slots: Vec<CallbackSlot>,
     /// How many slots the client wants to be used.
     target: usize,
+    /// What is reported of the security contexts.
+    pub context_conditions: SessionConditions,
 }
 
 impl Backchannel {
-    pub fn new(parameters: Option<CallbackParameters>, limits: ChannelLimits) -> Self {
+    pub fn new(mut parameters: Option<CallbackParameters>, limits: ChannelLimits) -> Self {
+        if let Some(parameters) = &mut parameters {
+            parameters.credentials.contexts.truncate(CONTEXTS_MAX);
+        }
         let slots = usize::try_from(limits.requests).map_or(SLOTS_MAX, |most| most.min(SLOTS_MAX));
         Self {
             parameters,
@@ -104,6 +140,7 @@ impl Backchannel {
             was_bound: false,
             slots: (0..slots).map(|_| CallbackSlot::default()).collect(),
             target: slots,
+            context_conditions: SessionConditions::default(),
         }
     }
 
@@ -142,9 +179,16 @@ impl Backchannel {
         Ok(channels)
     }
 
-    /// The connection for the next callback: the latest bound.
+    /// The connection for the next callback, if there is a credential for it.
     pub fn path(&self) -> Option<CallbackPath> {
-        self.parameters.as_ref()?;
+        let parameters = self.parameters.as_ref()?;
+        (!parameters.credentials.is_empty())
+            .then(|| self.connection())
+            .flatten()
+    }
+
+    /// The connection for callbacks: the latest bound.
+    fn connection(&self) -> Option<CallbackPath> {
         let mut carrying = self.connections.iter().rev();
         let found = carrying.find(|one| one.channels.back);
         found.map(|one| one.path)
@@ -184,7 +228,52 @@ impl Backchannel {
 
     /// Whether callbacks have lost their last connection.
     pub fn is_down(&self) -> bool {
-        self.was_bound && self.path().is_none()
+        self.was_bound && self.connection().is_none()
+    }
+
+    /// Changes what callbacks are sent with. Earlier credentials remain where there are no others
+    /// of their kind, and earlier contexts in any case.
+    fn change(&mut self, mut parameters: CallbackParameters) {
+        if !parameters.credentials.contexts.is_empty() {
+            self.context_conditions = SessionConditions::default();
+        }
+        if let Some(earlier) = self.parameters.take() {
+            parameters.credentials.add_earlier(earlier.credentials);
+        }
+        self.parameters = Some(parameters);
+    }
+
+    /// Forgets security contexts that have ended. Whether other conditions are to be reported.
+    fn check_contexts(
+        &mut self,
+        remaining: impl Fn(&[u8]) -> Option<Duration>,
+        lease: Duration,
+    ) -> bool {
+        let Some(parameters) = &mut self.parameters else {
+            return false;
+        };
+        let contexts = &mut parameters.credentials.contexts;
+        if contexts.is_empty() {
+            return false;
+        }
+        let mut longest = None;
+        contexts.retain(|context| {
+            let remaining = remaining(context);
+            longest = longest.max(remaining);
+            remaining.is_some()
+        });
+        let conditions = match longest {
+            None => SessionConditions::CONTEXTS_EXPIRED,
+            Some(remaining) if remaining <= lease => SessionConditions::CONTEXTS_EXPIRING,
+            Some(_) => SessionConditions::default(),
+        };
+        std::mem::replace(&mut self.context_conditions, conditions) != conditions
+    }
+
+    /// Whether there are security contexts that will end.
+    pub fn has_contexts(&self) -> bool {
+        let parameters = self.parameters.as_ref();
+        parameters.is_some_and(|parameters| !parameters.credentials.contexts.is_empty())
     }
 
     /// Whether the client has disagreed about the sequence numbers of all slots.
@@ -257,7 +346,8 @@ impl StateHome {
         Ok(channels)
     }
 
-    /// Changes what the callbacks of a session are sent with.
+    /// Changes what the callbacks of a session are sent with. Security contexts are added to those
+    /// that there are (RFC 8881 section 18.33.3).
     ///
     /// # Errors
     /// [`StateError::BadSession`].
@@ -266,9 +356,38 @@ impl StateHome {
         session: SessionId,
         parameters: CallbackParameters,
     ) -> Result<(), StateError> {
-        let (_, known) = self.client_session_mut(session)?;
-        known.back.parameters = Some(parameters);
+        let (index, known) = self.client_session_mut(session)?;
+        known.back.change(parameters);
+        self.watches_contexts |= known.back.has_contexts();
+        self.publish_conditions(index);
+        self.hasten_callbacks(index);
         Ok(())
+    }
+
+    /// Looks at the security contexts of callbacks (RFC 8881 section 18.46.3). `remaining` tells how
+    /// long one can still be used, if it can.
+    pub fn check_contexts(&mut self, remaining: impl Fn(&[u8]) -> Option<Duration>) {
+        let lease = self.config.lease;
+        let (mut changed, mut are_left) = (Vec::new(), false);
+        for (index, client) in self.clients.iter_mut() {
+            let mut is_changed = false;
+            for session in &mut client.sessions {
+                is_changed |= session.back.check_contexts(&remaining, lease);
+                are_left |= session.back.has_contexts();
+            }
+            changed.extend(is_changed.then_some(index));
+        }
+        self.watches_contexts = are_left;
+        for index in changed {
+            self.publish_conditions(index);
+        }
+    }
+
+    /// Whether callbacks of a session have security contexts, which are to be looked at from time to
+    /// time.
+    #[must_use]
+    pub fn watches_contexts(&self) -> bool {
+        self.watches_contexts
     }
 
     /// Unbinds a connection that has ended from all sessions.

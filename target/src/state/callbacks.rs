@@ -105,7 +105,7 @@ pub struct CallbackOrder {
     pub sequence: u32,
     /// The highest slot in use.
     pub highest_slot: u32,
-    /// Program and credential.
+    /// Program and credentials.
     pub parameters: CallbackParameters,
     /// Longest message.
     pub size_max: u32,
@@ -142,6 +142,8 @@ pub enum CallbackOutcome {
     Refused,
     /// It cannot be sent at all.
     Unsendable,
+    /// No credential that the client accepts can be used now.
+    NoCredential,
     /// It was not answered: the connection has ended or is silent.
     Lost {
         /// The transaction identifier, if it may have been sent.
@@ -446,6 +448,12 @@ impl StateHome {
             CallbackOutcome::Unsendable => {
                 back.free_slot(taken.slot, false);
                 self.callbacks.remove(ticket.job);
+            }
+            CallbackOutcome::NoCredential => {
+                if back.path().is_none() {
+                    self.supersede(ticket.job, client, now);
+                }
+                self.pause_callback(ticket.job, now);
             }
             CallbackOutcome::Lost { xid } => {
                 back.mark_down(path.connection);

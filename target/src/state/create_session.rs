@@ -160,6 +160,7 @@ impl StateHome {
             channel.bind(path, binding)?;
         }
         let backchannel = channel.path().is_some();
+        self.watches_contexts |= channel.has_contexts();
         // Nothing fails from here on.
         if let Some(old) = superseded {
             self.remove_client(old);

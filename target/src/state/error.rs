@@ -18,6 +18,9 @@ pub enum StateError {
     /// An update of a client that is not confirmed.
     #[error("no confirmed record of the client owner")]
     NoEnt,
+    /// A credential for callbacks that is not known here.
+    #[error("unknown credential for callbacks")]
+    UnknownCredential,
     /// An update with another verifier.
     #[error("the verifier differs from the confirmed one")]
     NotSame,

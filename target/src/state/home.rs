@@ -204,6 +204,7 @@ pub struct StateHome {
     /// Files with freed locks, of which the waiters have not been notified yet.
     pub(super) freed: Vec<u32>,
     pub(super) callbacks: CallbackJobs,
+    pub(super) watches_contexts: bool,
     pub(super) delegation_guards: Arc<DelegationGuards>,
     pub(super) delegation_history: DelegationHistory,
     /// Delegations that are being recalled.
@@ -242,6 +243,7 @@ impl StateHome {
             lock_states: HashMap::new(),
             freed: Vec::new(),
             callbacks: CallbackJobs::default(),
+            watches_contexts: false,
             delegation_guards: Arc::default(),
             delegation_history: DelegationHistory::default(),
             recalled: Vec::new(),

@@ -59,7 +59,9 @@ mod table;
 mod tests;
 mod waiters;
 
-pub use backchannel::{BindingRequest, BoundChannels, CallbackParameters, CallbackPath};
+pub use backchannel::{
+    BindingRequest, BoundChannels, CallbackCredentials, CallbackParameters, CallbackPath,
+};
 pub use callbacks::{
     CALLBACK_TIME, CallbackAnswer, CallbackOrder, CallbackOutcome, CallbackSubject, CallbackTicket,
     ReferringRequest,

@@ -214,7 +214,8 @@ impl StateHome {
             let conditions = conditions
                 .with(SessionConditions::PATH_DOWN, all_down)
                 .with(SessionConditions::PATH_DOWN_SESSION, back.is_down())
-                .with(SessionConditions::BACKCHANNEL_FAULT, back.is_faulty());
+                .with(SessionConditions::BACKCHANNEL_FAULT, back.is_faulty())
+                .with(back.context_conditions, true);
             if let Ok(session) = self.sessions.find(session.id) {
                 session.set_conditions(conditions);
             }

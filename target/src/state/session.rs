@@ -73,6 +73,10 @@ impl SessionConditions {
     pub const RECLAIM_NEEDED: Self = Self(64);
     /// The client gets state by reclaims only. It is not reported.
     pub const RECLAIMS_ONLY: Self = Self(128);
+    /// All security contexts of the session's callbacks will have ended within a lease.
+    pub const CONTEXTS_EXPIRING: Self = Self(256);
+    /// All security contexts of the session's callbacks have ended.
+    pub const CONTEXTS_EXPIRED: Self = Self(512);
 
     /// Whether all these conditions last.
     #[must_use]

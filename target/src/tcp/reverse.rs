@@ -190,15 +190,16 @@ impl ReversePath for TcpReversePath {
             if !matches!(rpc::peek(call.message), Ok((_, MessageType::Call))) {
                 return Err(ReverseError::NotACall);
             }
-            if call.message.len() > MESSAGE_MAX {
-                return Err(ReverseError::TooLong { most: MESSAGE_MAX });
-            }
             if !self.calls.is_allowed.get() {
                 return Err(ReverseError::NotReady);
             }
             let next = || self.next_xid.replace(self.next_xid.get().wrapping_add(1));
             let xid = call.repeats.unwrap_or_else(next);
-            let exchanged = self.exchange(xid, call.message);
+            let message = call.message_under(xid);
+            if message.len() > MESSAGE_MAX {
+                return Err(ReverseError::TooLong { most: MESSAGE_MAX });
+            }
+            let exchanged = self.exchange(xid, &message);
             let outcome = until(&self.clock, call.deadline, exchanged).await;
             outcome.unwrap_or(Err(ReverseError::TimedOut { xid }))
         })

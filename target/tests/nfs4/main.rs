@@ -28,6 +28,7 @@ mod delegations;
 mod exports;
 mod fairness;
 mod gateways;
+mod gss_callbacks;
 mod holders;
 mod host_locks;
 mod interrupted;

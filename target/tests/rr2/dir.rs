@@ -75,6 +75,7 @@ fn call_again(
         let message = &message;
         let call = ReverseCall {
             message,
+            protection: None,
             repeats,
             deadline,
         };
@@ -599,6 +600,7 @@ fn what_is_no_call_is_not_sent_and_a_dropped_call_leaves_nothing() {
     for message in [&[][..], &[0; 7], &Script::reply(1, 24)] {
         let call = ReverseCall {
             message,
+            protection: None,
             repeats: None,
             deadline,
         };

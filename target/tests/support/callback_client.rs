@@ -14,6 +14,7 @@ use millrace::nfs4::{CallbackSender, ClientState, ServerIdentity};
 use millrace::rpc::ConnectionRef;
 use millrace::rpc::reverse::{ReverseCall, ReverseError, ReversePath, ReverseReply};
 use millrace::state::{HomeLink, StateConfig, StateHome};
+use millrace_gss::GssService as Contexts;
 use millrace_reactor::Clock;
 use millrace_wire::nfs4::{
     Attribute, Attributes, CallbackHeader, CallbackOperation, CallbackReader, CallbackResults,
@@ -72,8 +73,10 @@ impl ReversePath for TestPath {
         }
         let mut calls = self.0.calls.borrow_mut();
         let index = calls.len();
+        // Any that a client cannot tell from those of other calls.
+        let xid = call.repeats.unwrap_or(index as u32);
         calls.push(ReceivedCall {
-            message: call.message.to_vec(),
+            message: call.message_under(xid).into(),
             repeats: call.repeats,
             reply: None,
             is_seen: false,
@@ -100,6 +103,8 @@ pub struct ReceivedCallback {
     index: usize,
     pub message: Vec<u8>,
     pub repeats: Option<u32>,
+    /// What makes the reply of a plain one.
+    pub protect: Option<Box<dyn Fn(&[u8]) -> Vec<u8>>>,
 }
 
 /// A client with a session.
@@ -147,6 +152,15 @@ impl CallbackWorld {
 
     /// One with these limits.
     pub fn under(config: &StateConfig) -> Self {
+        Self::build(config, None)
+    }
+
+    /// One that knows these security contexts.
+    pub fn with_contexts(contexts: &Contexts) -> Self {
+        Self::build(&StateConfig::default(), Some(contexts))
+    }
+
+    fn build(config: &StateConfig, contexts: Option<&Contexts>) -> Self {
         let epoch = Instant::now();
         let clock = Clock::new(epoch);
         let config = StateConfig {
@@ -161,6 +175,10 @@ impl CallbackWorld {
         let sender = CallbackSender::new(0, HandleKey::new(&SECRET), &clock, None);
         let state =
             ClientState::new(link, views, identity, lease, vec![1, 2]).with_callbacks(sender);
+        let state = match contexts {
+            Some(contexts) => state.with_contexts(contexts),
+            None => state,
+        };
         Self {
             bench: Bench4::over([rules("/export")], Rc::new(state)),
             clock,
@@ -187,6 +205,7 @@ impl CallbackWorld {
             home.divide_slots(now);
             home.relieve(now);
         });
+        self.bench.state.check_callback_contexts();
         self.turn();
     }
 
@@ -217,34 +236,8 @@ impl CallbackWorld {
     }
 
     /// Makes a session by the connection in use.
-    pub fn create_session(
-        &self,
-        (client, sequence): (u64, u32),
-        wish: SessionWish<'_>,
-    ) -> CreateSessionReply {
-        let limits = |requests| ChannelAttributes {
-            header_padding: 0,
-            request_size: 1 << 20,
-            response_size: 1 << 20,
-            cached_size: 4096,
-            operations: 8,
-            requests,
-            rdma_ird: None,
-        };
-        let create = Operation::CreateSession(CreateSessionOperation {
-            client,
-            sequence,
-            flags: wish.flags,
-            fore: limits(64),
-            back: ChannelAttributes {
-                request_size: wish.size,
-                response_size: wish.size,
-                ..limits(wish.slots)
-            },
-            callback_program: wish.program,
-            security: Array::new(wish.security),
-        });
-        match self.bench.compound(&[create]).read().1[..] {
+    pub fn create_session(&self, numbers: (u64, u32), wish: SessionWish<'_>) -> CreateSessionReply {
+        match self.bench.compound(&[wish.operation(numbers)]).read().1[..] {
             [OperationResults::CreateSession(Ok(reply))] => reply,
             ref other => panic!("{other:?}"),
         }
@@ -430,6 +423,32 @@ impl<'a> SessionWish<'a> {
             size: 4068,
         }
     }
+
+    /// CREATE_SESSION of a client ID with a sequence number.
+    pub fn operation(self, (client, sequence): (u64, u32)) -> Operation<'a> {
+        let limits = |requests| ChannelAttributes {
+            header_padding: 0,
+            request_size: 1 << 20,
+            response_size: 1 << 20,
+            cached_size: 4096,
+            operations: 8,
+            requests,
+            rdma_ird: None,
+        };
+        Operation::CreateSession(CreateSessionOperation {
+            client,
+            sequence,
+            flags: self.flags,
+            fore: limits(64),
+            back: ChannelAttributes {
+                request_size: self.size,
+                response_size: self.size,
+                ..limits(self.slots)
+            },
+            callback_program: self.program,
+            security: Array::new(self.security),
+        })
+    }
 }
 
 impl CallbackClient {
@@ -462,6 +481,7 @@ impl CallableConnection {
                 index,
                 message: call.message.clone(),
                 repeats: call.repeats,
+                protect: None,
             }
         })
         .collect()
@@ -552,6 +572,8 @@ impl ReceivedCallback {
         }
         let length = out.position();
         bytes.truncate(length);
+        let protect = self.protect.as_ref();
+        let bytes = protect.map_or_else(|| bytes.clone(), |protect| protect(&bytes));
         self.end(Ok(bytes));
     }
 

@@ -12,8 +12,8 @@ use millrace_gss::{
     Progress, Protection, Settings, Side, User,
 };
 use millrace_wire::rpc::{
-    CallHeader, CallOutcome, Credential, GssCredential, GssProcedure, GssService, IntegrityBody,
-    OpaqueAuth, RPCSEC_GSS, ReplyHeader, privacy_token, protected_content,
+    CallHeader, CallOutcome, CallWords, Credential, GssCredential, GssProcedure, GssService,
+    IntegrityBody, OpaqueAuth, RPCSEC_GSS, ReplyHeader, privacy_token, protected_content,
 };
 use millrace_wire::xdr::{Decode, Decoder};
 
@@ -212,18 +212,64 @@ impl Initiator {
             assert_eq!(input.remaining(), 0);
             return Err(millrace_wire::rpc::answer_to(header.xid, status));
         }
+        Ok(self.opened(service, sequence, &mut input))
+    }
+
+    /// What a body of the server's holds, which is all that is left.
+    fn opened(&self, service: GssService, sequence: u32, input: &mut Decoder<'_>) -> Vec<u8> {
         let content = match service {
-            GssService::None => return Ok(input.rest().to_vec()),
+            GssService::None => return input.rest().to_vec(),
             GssService::Integrity => {
-                let body = IntegrityBody::decode_all(&mut input).unwrap();
+                let body = IntegrityBody::decode_all(input).unwrap();
                 assert!(self.protection.verify_mic(body.covered, body.checksum));
                 body.covered.to_vec()
             }
-            GssService::Privacy => self.unwrap(privacy_token(&mut input).unwrap()),
+            GssService::Privacy => self.unwrap(privacy_token(input).unwrap()),
         };
-        let (inner, results) = protected_content(&content).unwrap();
+        let (inner, content) = protected_content(&content).unwrap();
         assert_eq!(inner, sequence);
-        Ok(results.to_vec())
+        content.to_vec()
+    }
+
+    /// The plain message of a call of the server's, and its sequence number. Its credential has to
+    /// have this service and handle, and its verifier to be good.
+    pub fn opened_call(
+        &self,
+        service: GssService,
+        handle: &[u8],
+        message: &[u8],
+    ) -> (Vec<u8>, u32) {
+        let mut input = Decoder::new(message);
+        let words = CallWords::decode(&mut input).unwrap();
+        assert_eq!(words.credential.flavor, RPCSEC_GSS);
+        let credential = GssCredential::from_body(words.credential.body).unwrap();
+        assert_eq!(credential.procedure, GssProcedure::Data);
+        assert_eq!((credential.service, credential.handle), (service, handle));
+        assert_eq!(words.verifier.flavor, RPCSEC_GSS);
+        let covered = &message[..words.covered];
+        assert!(self.verifies(covered, words.verifier.body), "the header");
+        let arguments = self.opened(service, credential.sequence, &mut input);
+        let plain = CallHeader {
+            xid: words.xid,
+            program: words.called.0,
+            version: words.called.1,
+            procedure: words.called.2,
+            credential: Credential::None,
+            verifier: OpaqueAuth::NONE,
+        };
+        let plain = [encoded(&plain), arguments].concat();
+        (plain, credential.sequence)
+    }
+
+    /// The protected message of a plain reply with results to the server's call of this number.
+    pub fn reply(&self, service: GssService, sequence: u32, plain: &[u8]) -> Vec<u8> {
+        let mic = self.mic(&sequence.to_be_bytes());
+        let verifier = encoded(&OpaqueAuth::from(&mic[..]));
+        let body = match &plain[20..24] {
+            [0, 0, 0, 0] => self.body(service, sequence, &plain[24..]),
+            _ => plain[24..].to_vec(),
+        };
+        [&plain[..12], &verifier, &plain[20..24], &body].concat()
     }
 
     /// Whether a checksum of the server's is good.

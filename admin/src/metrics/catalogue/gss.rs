@@ -40,6 +40,10 @@ super::families! {
         "Calls dropped because of their sequence numbers."
         for "`old` shows a window too small for a client's calls in flight: raise `gss.window`."
         absent "servers without Kerberos";
+    GSS_REPLIES_UNVERIFIED = Counter "millrace_gss_callback_replies_unverified_total" in "replies" []
+        "Replies to callbacks that did not verify, and counted as none."
+        for "Any increase shows damage, a faulty client, or someone between client and server."
+        absent "servers without Kerberos";
     GSS_PROTECTED_BYTES = Counter "millrace_gss_protected_bytes_total" in "bytes" [GSS_SERVICE, DIRECTION]
         "Bytes of arguments and results with integrity or privacy."
         for "How much data is signed and encrypted."

@@ -1,17 +1,15 @@
 //! CB_COMPOUND: calls as they are sent, and what their replies mean (RFC 8881 section 20).
 
-use std::sync::Arc;
-
 use millrace_wire::nfs4::{
     Attribute, AttributeNumber, Attributes, Bitmap, CALLBACK_VERSIONS, COMPOUND, CallbackCompound,
     CallbackGetattr, CallbackNotifyLock, CallbackOperation, CallbackRecall, CallbackRecallAny,
-    CallbackResults, CallbackResultsReader, CallbackSecurities, CallbackSecurity, CallbackSequence,
-    CompoundReplyHeader, HasStatus, OperationStatus, ReferringCall, ReferringCalls, StateOwner,
-    recallable,
+    CallbackResults, CallbackResultsReader, CallbackSequence, CompoundReplyHeader, HasStatus,
+    OperationStatus, ReferringCall, ReferringCalls, StateOwner, recallable,
 };
-use millrace_wire::rpc::{Accepted, CallHeader, CallOutcome, Credential, OpaqueAuth, ReplyHeader};
+use millrace_wire::rpc::{Accepted, CallHeader, CallOutcome, OpaqueAuth, ReplyHeader};
 use millrace_wire::xdr::{Array, BoundedBytes, Decode, Decoder, Encode, Encoder};
 
+use super::security::ChosenSecurity;
 use crate::handle::HandleKey;
 use crate::nfs4::client_translation::wire_stateid;
 use crate::state::{
@@ -21,40 +19,20 @@ use crate::state::{
 
 /// Longest call: handles and owners are bounded.
 const CALL_MAX: usize = 4096;
-/// Longest credential.
-const CREDENTIAL_MAX: usize = 512;
-
-/// The credential of callbacks among those that a client accepts: AUTH_SYS, else AUTH_NONE.
-/// RPCSEC_GSS is not served.
-pub(super) fn credential(offered: &CallbackSecurities<'_>) -> Option<Arc<[u8]>> {
-    let mut chosen = None;
-    for one in offered.iter() {
-        match one {
-            CallbackSecurity::Sys(body) => {
-                chosen = Some(Credential::Sys(body));
-                break;
-            }
-            CallbackSecurity::None => chosen = Some(Credential::None),
-            CallbackSecurity::Gss(_) => {}
-        }
-    }
-    let mut bytes = [0; CREDENTIAL_MAX];
-    let mut out = Encoder::new(&mut bytes);
-    chosen?.encode(&mut out).ok()?;
-    let length = out.position();
-    Some(bytes[..length].into())
-}
 
 /// The call message of a callback; `None` if it would be longer than the client takes.
-pub(super) fn encode(order: &CallbackOrder, key: &HandleKey) -> Option<Vec<u8>> {
+pub(super) fn encode(
+    order: &CallbackOrder,
+    key: &HandleKey,
+    security: &ChosenSecurity,
+) -> Option<Vec<u8>> {
     let mut buffer = vec![0; CALL_MAX];
-    let credential = &order.parameters.credential;
     let header = CallHeader {
         xid: 0,
         program: order.parameters.program,
         version: order.parameters.version,
         procedure: COMPOUND,
-        credential: Credential::decode(&mut Decoder::new(credential)).ok()?,
+        credential: security.credential()?,
         verifier: OpaqueAuth::NONE,
     };
     let granted_by = match &order.subject {
@@ -135,7 +113,8 @@ pub(super) fn encode(order: &CallbackOrder, key: &HandleKey) -> Option<Vec<u8>> 
     compound.encode(&mut out).ok()?;
     let length = out.position();
     buffer.truncate(length);
-    let fits = u32::try_from(length).is_ok_and(|length| length <= order.size_max);
+    let sent = security.length(length);
+    let fits = u32::try_from(sent).is_ok_and(|sent| sent <= order.size_max);
     fits.then_some(buffer)
 }
 

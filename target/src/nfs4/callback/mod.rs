@@ -5,24 +5,29 @@
 
 mod connections;
 mod message;
+mod security;
 
 use std::cell::RefCell;
 use std::future::Future;
 use std::pin::Pin;
-use std::time::Instant;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
 
+use millrace_gss::GssService as Contexts;
 use millrace_reactor::task::{TaskEnd, TaskSet};
 use millrace_reactor::{Alarm, Clock};
 use millrace_wire::nfs4::{CALLBACK_VERSIONS, CallbackSecurities};
 
 use self::connections::CallbackConnections;
+use self::security::CallbackContexts;
 use super::client_state::ClientState;
+use super::seam::CallOrigin;
 use crate::handle::HandleKey;
 use crate::rpc::ConnectionRef;
 use crate::rpc::reverse::{ReverseCall, ReverseError};
 use crate::state::{
     CALLBACK_TIME, CallbackOrder, CallbackOutcome, CallbackParameters, CallbackPath,
-    CallbackTicket, HomeAnswer, StateEvent,
+    CallbackTicket, HomeAnswer, StateError, StateEvent,
 };
 
 /// Most callbacks of a reactor that are not answered. Those beyond that are sent later.
@@ -46,6 +51,7 @@ pub struct CallbackSender {
     key: HandleKey,
     clock: Clock,
     connections: CallbackConnections,
+    contexts: Option<Rc<CallbackContexts>>,
     calls: RefCell<TaskSet<CallTask>>,
     /// Outcomes that the home does not know yet.
     reports: RefCell<Vec<Report>>,
@@ -70,9 +76,17 @@ impl CallbackSender {
             key,
             clock: clock.clone(),
             connections: CallbackConnections::default(),
+            contexts: None,
             calls: RefCell::new(TaskSet::new(CALLS_MAX, alarm)),
             reports: RefCell::default(),
         }
+    }
+
+    /// With security contexts, for clients that offer theirs.
+    #[must_use]
+    pub fn with_contexts(mut self, contexts: &Contexts) -> Self {
+        self.contexts = Some(Rc::new(CallbackContexts::new(contexts)));
+        self
     }
 
     /// The path that a connection is.
@@ -96,32 +110,48 @@ impl CallbackSender {
 
     /// Sends a callback.
     fn send(&self, order: &CallbackOrder) {
-        let (ticket, repeats) = (order.ticket, order.repeats);
-        let outcome = match (
-            self.connections.find(order.path.connection),
-            message::encode(order, &self.key),
-        ) {
-            (_, None) => CallbackOutcome::Unsendable,
-            // It has ended, which the home is going to learn.
-            (None, _) => CallbackOutcome::Lost { xid: None },
-            (Some(connection), Some(message)) => {
-                let deadline = self.clock.now() + CALLBACK_TIME;
-                let call = Box::pin(async move {
-                    let call = ReverseCall {
-                        message: &message,
-                        repeats,
-                        deadline,
-                    };
-                    let reply = connection.call_client(call).await;
-                    (ticket, outcome(reply))
-                });
-                match self.calls.borrow_mut().spawn(call) {
-                    Ok(_) => return,
-                    Err(_) => CallbackOutcome::NotReady,
-                }
+        if let Err(outcome) = self.try_send(order) {
+            self.reports.borrow_mut().push((order.ticket, outcome));
+        }
+    }
+
+    fn try_send(&self, order: &CallbackOrder) -> Result<(), CallbackOutcome> {
+        let (ticket, repeats, now) = (order.ticket, order.repeats, self.clock.now());
+        let credentials = &order.parameters.credentials;
+        let contexts = self.contexts.clone();
+        let security = security::choose(credentials, contexts.as_deref(), now);
+        let security = security.ok_or(CallbackOutcome::NoCredential)?;
+        let message = message::encode(order, &self.key, &security);
+        let message = message.ok_or(CallbackOutcome::Unsendable)?;
+        // One that has ended is reported to the home as such.
+        let connection = self.connections.find(order.path.connection);
+        let connection = connection.ok_or(CallbackOutcome::Lost { xid: None })?;
+        let deadline = now + CALLBACK_TIME;
+        let call = Box::pin(async move {
+            let call = ReverseCall {
+                message: &message,
+                protection: security.protection(),
+                repeats,
+                deadline,
+            };
+            let reply = connection.call_client(call).await;
+            if let (Err(ReverseError::Unverified), Some(contexts)) = (&reply, &contexts) {
+                contexts.report_unverified(connection.address());
             }
-        };
-        self.reports.borrow_mut().push((ticket, outcome));
+            (ticket, outcome(reply))
+        });
+        let spawned = self.calls.borrow_mut().spawn(call);
+        spawned.map(drop).map_err(|_| CallbackOutcome::NotReady)
+    }
+
+    /// How long security contexts can still be used, from now.
+    fn remaining(&self) -> impl Fn(&[u8]) -> Option<Duration> + Send + 'static {
+        let contexts = self
+            .contexts
+            .as_ref()
+            .map(|contexts| contexts.all().clone());
+        let now = self.clock.now();
+        move |credential| security::remaining(credential, contexts.as_ref()?, now)
     }
 
     /// Goes on with callbacks. Returns the amount of work done.
@@ -144,7 +174,7 @@ fn outcome(reply: Result<Vec<u8>, ReverseError>) -> CallbackOutcome {
         Ok(reply) => message::read(&reply),
         Err(ReverseError::ConnectionLost { xid }) => CallbackOutcome::Lost { xid: Some(xid) },
         // The same connection may carry it again, and still knows this identifier.
-        Err(ReverseError::TimedOut { .. } | ReverseError::NotReady) => {
+        Err(ReverseError::TimedOut { .. } | ReverseError::NotReady | ReverseError::Unverified) => {
             CallbackOutcome::Lost { xid: None }
         }
         Err(
@@ -158,6 +188,14 @@ impl ClientState {
     pub fn send_callback(&self, order: &CallbackOrder) {
         if let Some(sender) = self.callbacks() {
             sender.send(order);
+        }
+    }
+
+    /// Has the home, if it is on this reactor, look at the security contexts of callbacks.
+    pub fn check_callback_contexts(&self) {
+        if let Some(sender) = self.callbacks() {
+            let remaining = sender.remaining();
+            let _ = (self.link()).ask_here(|home, _| home.check_contexts(remaining));
         }
     }
 
@@ -182,8 +220,13 @@ impl ClientState {
             work += 1;
         }
         for (ticket, outcome) in sender.reports.take() {
-            self.link()
-                .tell(move |home, now| home.callback_ended(ticket, outcome, now));
+            let remaining = sender.remaining();
+            self.link().tell(move |home, now| {
+                if outcome == CallbackOutcome::NoCredential {
+                    home.check_contexts(remaining);
+                }
+                home.callback_ended(ticket, outcome, now);
+            });
             work += 1;
         }
         let (mut own, mut answers) = (Vec::new(), Vec::new());
@@ -227,15 +270,21 @@ impl ClientState {
 }
 
 /// The parameters of callbacks that a client offers.
+///
+/// # Errors
+/// Those of [`security::credentials`].
 pub(super) fn parameters(
+    state: &ClientState,
+    origin: &CallOrigin<'_>,
     program: u32,
-    security: &CallbackSecurities<'_>,
-    minor_version: u32,
-) -> Option<CallbackParameters> {
-    Some(CallbackParameters {
+    offered: &CallbackSecurities<'_>,
+) -> Result<CallbackParameters, StateError> {
+    let sender = state.callbacks();
+    let contexts = sender.and_then(|sender| sender.contexts.as_deref());
+    Ok(CallbackParameters {
         program,
         version: CALLBACK_VERSIONS[0],
-        minor_version,
-        credential: message::credential(security)?,
+        minor_version: origin.minor_version,
+        credentials: security::credentials(offered, contexts, origin)?,
     })
 }

@@ -56,6 +56,8 @@ pub(super) fn gss(out: &mut Families, contexts: &GssService) {
         for (reason, count) in [("old", &calls.dropped_old), ("seen", &calls.dropped_seen)] {
             out.number(&catalogue::GSS_DROPPED, &[reason], count.get());
         }
+        let unverified = calls.unverified_replies.get();
+        out.number(&catalogue::GSS_REPLIES_UNVERIFIED, &[], unverified);
         let crypto = Duration::from_nanos(calls.crypto_nanoseconds.get());
         out.seconds(&catalogue::GSS_CRYPTO_SECONDS, &[], crypto);
     }

@@ -18,7 +18,10 @@ pub(super) fn make_callable(bed: &mut TestBed, client: &TestClient) {
         program: 1,
         version: 1,
         minor_version: 1,
-        credential: [].into(),
+        credentials: CallbackCredentials {
+            lasting: Some([].into()),
+            ..CallbackCredentials::default()
+        },
     };
     let session = client.session.id();
     bed.home.control_backchannel(session, parameters).unwrap();
