@@ -104,7 +104,7 @@ impl Bench {
             versions: Versions::new(version, version),
             credits: 4,
             calls: 4,
-            context: keys.and_then(|keys| GssContext::new(keys, &[5; 16], GssService::None)),
+            context: keys.and_then(|keys| GssContext::new(keys, (&[5; 16], 64), GssService::None)),
             ..Settings::default()
         };
         let now = Instant::now();

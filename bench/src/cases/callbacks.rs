@@ -49,6 +49,11 @@ fn recall_of(context: &Context, name: &[u8]) -> Result<Outcome> {
         Err(error) if is_not_served(&error) => {
             return Ok(Outcome::Note(format!("version 4.1 is not served: {error}")));
         }
+        Err(error @ Error::Nfs4(_, OperationStatus::EncryptionNotSupported)) => {
+            return Ok(Outcome::Note(format!(
+                "callbacks under Kerberos are not served: {error}"
+            )));
+        }
         session => session.context("the holder's session")?,
     };
     let Some((held, delegation)) = delegated(&mut holder, &mut session, path)? else {

@@ -8,15 +8,20 @@
 //! or room in the send queue, waits for [`Connection::pump`]. The number of waiting answers is
 //! limited by the server's credits, since it needs the answers before it may call again.
 
+use std::sync::Arc;
+
 use millrace_mempool::Class;
 use millrace_reactor::fabric::Provider;
-use millrace_wire::rpc::{Accepted, CallHeader, MessageType, answer_to};
+use millrace_wire::rpc::{
+    Accepted, CallHeader, CallOutcome, Denied, MessageType, ReplyHeader, answer_to, peek,
+};
 use millrace_wire::rpcrdma::{
     Body, CallChunks, ERROR_MAX, FirstWords, Header, Outgoing, Refusal, Version, encode_header,
 };
 use millrace_wire::xdr::{self, Decoder, Encode, Encoder};
 
 use super::connection::Connection;
+use super::gss::{GssContext, ReverseCallFault, ReverseContext};
 use super::reverse_service::{ReverseCall, ReverseService};
 
 impl Connection {
@@ -25,6 +30,13 @@ impl Connection {
     /// a service by PROG_UNAVAIL.
     pub fn set_reverse_service(&mut self, service: Box<dyn ReverseService>) {
         self.reverse.service = Some(service);
+    }
+
+    /// Serves only calls of the server under this context from now on, and signs the answers; any
+    /// call without one. The server knows it by the offer of the client's CREATE_SESSION
+    /// (RFC 8881 section 18.36.3).
+    pub fn protect_reverse(&mut self, context: Option<&Arc<GssContext>>) {
+        self.reverse.context = context.map(ReverseContext::new);
     }
 
     /// Whether the server may call.
@@ -87,25 +99,71 @@ impl Connection {
         };
         encode_header(&mut out, &outgoing, &CallChunks::default()).map_err(|_| no_room)?;
         let start = out.position();
+        let room = &mut space[start..];
+        // The service may not see the context.
+        let context = self.reverse.context.take();
+        let answer = match &context {
+            None => self.answer_plain(message, room),
+            Some(context) => self.answer_protected(context, message, room),
+        };
+        self.reverse.context = context;
+        let answer = answer.map_err(|_| no_room)?;
+        Ok(answer.map(|length| start + length))
+    }
+
+    /// Serves a call under a context; returns the bytes of its answer.
+    fn answer_protected(
+        &mut self,
+        context: &ReverseContext,
+        message: &[u8],
+        space: &mut [u8],
+    ) -> xdr::Result<Option<usize>> {
+        let Ok((xid, _)) = peek(message) else {
+            return Ok(None);
+        };
+        let opened = match context.open(message) {
+            Ok(opened) => opened,
+            Err(ReverseCallFault::Dropped) => return Ok(None),
+            Err(ReverseCallFault::Denied(status)) => {
+                self.counters.refused += 1;
+                let outcome = CallOutcome::Denied(Denied::Auth(status));
+                return xdr::to_bytes(&ReplyHeader { xid, outcome }, space).map(Some);
+            }
+        };
+        let length = match &opened.plain {
+            Some(plain) => self.answer_plain(plain, space)?,
+            None => Some(xdr::to_bytes(
+                &answer_to(xid, Accepted::GarbageArguments),
+                space,
+            )?),
+        };
+        let answer = length.and_then(|length| context.reply(&opened, &space[..length]));
+        let Some(answer) = answer else {
+            return Ok(None);
+        };
+        let room = space.get_mut(..answer.len()).ok_or(xdr::Error::Full)?;
+        room.copy_from_slice(&answer);
+        Ok(Some(answer.len()))
+    }
+
+    /// Serves a call that is not protected, or not any more; returns the bytes of its answer.
+    fn answer_plain(&mut self, message: &[u8], space: &mut [u8]) -> xdr::Result<Option<usize>> {
+        let mut out = Encoder::new(space);
         let mut input = Decoder::new(message);
         let served = match CallHeader::decode(&mut input) {
             Err(error) => {
                 let Some(answer) = error.answer() else {
                     return Ok(None);
                 };
-                answer.encode(&mut out).map(|()| None)
+                answer.encode(&mut out)?;
+                return Ok(Some(out.position()));
             }
-            Ok(call) => self.serve(&call, input.rest(), &mut out),
+            Ok(call) => (call.xid, self.serve(&call, input.rest(), &mut out)?),
         };
-        match served.map_err(|_| no_room)? {
-            None => Ok(Some(out.position())),
+        match served {
+            (_, None) => Ok(Some(out.position())),
             // No results: the header alone, again.
-            Some(status) => {
-                let mut out = Encoder::new(&mut space[start..]);
-                let answer = answer_to(header.words.xid, status);
-                answer.encode(&mut out).map_err(|_| no_room)?;
-                Ok(Some(start + out.position()))
-            }
+            (xid, Some(status)) => xdr::to_bytes(&answer_to(xid, status), space).map(Some),
         }
     }
 

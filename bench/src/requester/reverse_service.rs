@@ -6,6 +6,8 @@ use std::fmt;
 use millrace_wire::rpc::{Accepted, Credential};
 use millrace_wire::xdr::{self, Encoder};
 
+use super::gss::ReverseContext;
+
 /// A call of the server's.
 #[derive(Clone, Copy, Debug)]
 pub struct ReverseCall<'a> {
@@ -39,6 +41,8 @@ pub trait ReverseService {
 #[derive(Default)]
 pub(super) struct Reverse {
     pub service: Option<Box<dyn ReverseService>>,
+    /// The security context that calls have to be under, if there is one.
+    pub context: Option<ReverseContext>,
     /// Where answers are made.
     pub space: Vec<u8>,
     /// Answers that could not be sent yet, in order.

@@ -4,6 +4,7 @@
 #[allow(dead_code, reason = "other tests use more of it")]
 mod realm;
 
+mod callbacks;
 mod failures;
 mod loads;
 mod probe;

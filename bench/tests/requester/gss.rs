@@ -19,8 +19,10 @@ use crate::support::{
     Peer, Raw, SHORTEST, Seen, handle, message, settings, stale, success, unbound,
 };
 
-const SERVICES: [GssService; 3] = [GssService::None, GssService::Integrity, GssService::Privacy];
-const HANDLE: &[u8] = b"0123456789abcdef";
+pub const SERVICES: [GssService; 3] =
+    [GssService::None, GssService::Integrity, GssService::Privacy];
+pub const WINDOW: u32 = 64;
+pub const HANDLE: &[u8] = b"0123456789abcdef";
 
 fn keys(enctype: Enctype) -> ContextKeys {
     ContextKeys {
@@ -32,9 +34,9 @@ fn keys(enctype: Enctype) -> ContextKeys {
 }
 
 /// The server's end of a context.
-struct Acceptor {
-    service: GssService,
-    protection: Arc<Protection>,
+pub struct Acceptor {
+    pub service: GssService,
+    pub protection: Arc<Protection>,
 }
 
 /// A call out of its protection.
@@ -55,7 +57,7 @@ struct Parts {
     results: Vec<u8>,
 }
 
-fn encoded(value: &dyn Encode) -> Vec<u8> {
+pub fn encoded(value: &dyn Encode) -> Vec<u8> {
     let mut bytes = vec![0; 1 << 17];
     let mut out = Encoder::new(&mut bytes);
     value.encode(&mut out).expect("room");
@@ -65,7 +67,7 @@ fn encoded(value: &dyn Encode) -> Vec<u8> {
 }
 
 impl Acceptor {
-    fn mic(&self, message: &[u8]) -> Vec<u8> {
+    pub fn mic(&self, message: &[u8]) -> Vec<u8> {
         let mut mic = vec![0; self.protection.mic_length()];
         assert_eq!(self.protection.sign(message, &mut mic), mic.len());
         mic
@@ -83,21 +85,24 @@ impl Acceptor {
             (credential.service, credential.handle),
             (self.service, HANDLE)
         );
+        Opened {
+            xid: words.xid,
+            sequence: credential.sequence,
+            arguments: self.opened(credential.sequence, &mut input),
+        }
+    }
+
+    /// What a body holds, which is all that is left.
+    pub fn opened(&self, sequence: u32, input: &mut Decoder<'_>) -> Vec<u8> {
         let content = match self.service {
-            GssService::None => {
-                return Opened {
-                    xid: words.xid,
-                    sequence: credential.sequence,
-                    arguments: input.rest().to_vec(),
-                };
-            }
+            GssService::None => return input.rest().to_vec(),
             GssService::Integrity => {
-                let body = IntegrityBody::decode_all(&mut input).expect("a protected body");
+                let body = IntegrityBody::decode_all(input).expect("a protected body");
                 assert!(self.protection.verify_mic(body.covered, body.checksum));
                 body.covered.to_vec()
             }
             GssService::Privacy => {
-                let mut token = privacy_token(&mut input).expect("a token").to_vec();
+                let mut token = privacy_token(input).expect("a token").to_vec();
                 let mut unwrapping = self.protection.unwrapping(&token).expect("a token");
                 loop {
                     let step = unwrapping.step(&mut token, 1 << 20);
@@ -107,13 +112,9 @@ impl Acceptor {
                 }
             }
         };
-        let (inner, arguments) = protected_content(&content).expect("a number");
-        assert_eq!(inner, credential.sequence);
-        Opened {
-            xid: words.xid,
-            sequence: inner,
-            arguments: arguments.to_vec(),
-        }
+        let (inner, content) = protected_content(&content).expect("a number");
+        assert_eq!(inner, sequence);
+        content.to_vec()
     }
 
     fn reply(&self, xid: u32, parts: &Parts) -> Vec<u8> {
@@ -125,10 +126,18 @@ impl Acceptor {
                 status: parts.status,
             },
         });
-        let content = [&parts.inner.to_be_bytes(), &parts.results[..]].concat();
-        reply.extend(match self.service {
-            _ if parts.status != Accepted::Success => Vec::new(),
-            GssService::None => parts.results.clone(),
+        reply.extend(match parts.status {
+            Accepted::Success => self.body(parts.inner, &parts.results),
+            _ => Vec::new(),
+        });
+        reply
+    }
+
+    /// Arguments or results as the service has them.
+    pub fn body(&self, sequence: u32, plain: &[u8]) -> Vec<u8> {
+        let content = [&sequence.to_be_bytes(), plain].concat();
+        match self.service {
+            GssService::None => plain.to_vec(),
             GssService::Integrity => encoded(&IntegrityBody {
                 covered: &content,
                 checksum: &self.mic(&content),
@@ -143,8 +152,7 @@ impl Acceptor {
                 let pad = &[0; 3][..token.len().wrapping_neg() % 4];
                 [&length[..], &token, pad].concat()
             }
-        });
-        reply
+        }
     }
 }
 
@@ -157,9 +165,9 @@ fn results(sequence: u32, results: &dyn Encode) -> Parts {
     }
 }
 
-fn secured(service: GssService, enctype: Enctype) -> (Settings, Acceptor) {
+pub fn secured(service: GssService, enctype: Enctype) -> (Settings, Acceptor) {
     let keys = keys(enctype);
-    let context = GssContext::new(&keys, HANDLE, service).expect("a key");
+    let context = GssContext::new(&keys, (HANDLE, WINDOW), service).expect("a key");
     let mine = Settings {
         context: Some(context),
         ..settings()

@@ -10,6 +10,7 @@ mod done_any;
 mod done_credit;
 mod first;
 mod gss;
+mod gss_reverse;
 mod header;
 mod long;
 mod old;

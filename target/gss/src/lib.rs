@@ -44,7 +44,7 @@ pub use names::{Directory, SystemDirectory};
 pub use service::{ContextSummary, GssService};
 pub use settings::{MachinePolicy, Settings};
 pub use table::{ContextHandle, HandleError, TableFull};
-pub use window::Sequence;
+pub use window::{Sequence, SequenceWindow};
 
 /// First sequence number that is too large (RFC 2203 5.3.3.3, MAXSEQ).
 pub const SEQUENCE_MAX: u32 = 0x8000_0000;

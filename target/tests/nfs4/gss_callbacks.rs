@@ -13,8 +13,8 @@ use millrace_gss::{Enctype, GssService as Contexts};
 use millrace_store::Handle;
 use millrace_wire::nfs4::{
     BackchannelCtlOperation, COMPOUND, CallbackSecurity, Compound, ConnectionBinding, GssHandles,
-    GssService as CallbackService, Operation, OperationResults, OperationStatus, ProtectionOffer,
-    SequenceOperation, sequence_flags,
+    Operation, OperationResults, OperationStatus, ProtectionOffer, SequenceOperation,
+    sequence_flags,
 };
 use millrace_wire::rpc::{Accepted, GssService};
 use millrace_wire::xdr::Array;
@@ -36,11 +36,7 @@ const EXPIRED: u32 = sequence_flags::CALLBACK_GSS_EXPIRED;
 const HANDLE: &[u8] = b"of client";
 const PROGRAM: u32 = 0x4000_0000;
 
-const SERVICES: [(GssService, CallbackService); 3] = [
-    (GssService::None, CallbackService::None),
-    (GssService::Integrity, CallbackService::Integrity),
-    (GssService::Privacy, CallbackService::Privacy),
-];
+const SERVICES: [GssService; 3] = [GssService::None, GssService::Integrity, GssService::Privacy];
 
 /// A server with Kerberos.
 struct GssWorld {
@@ -49,7 +45,7 @@ struct GssWorld {
     xid: Cell<u32>,
 }
 
-fn offer(service: CallbackService, context: &Initiator) -> CallbackSecurity<'_> {
+fn offer(service: GssService, context: &Initiator) -> CallbackSecurity<'_> {
     CallbackSecurity::Gss(GssHandles {
         service,
         server: &context.handle,
@@ -210,13 +206,13 @@ const DOWN: u32 = sequence_flags::CALLBACK_PATH_DOWN | sequence_flags::CALLBACK_
 
 #[test]
 fn gss_sec_08_callbacks_are_protected_by_each_service_under_numbers_of_their_own() {
-    for (service, asked) in SERVICES {
+    for service in SERVICES {
         let world = GssWorld::new();
         let context = world.lasting_context(0);
         // GSS is preferred, wherever it stands.
         let offered = [
             callback_user(),
-            offer(asked, &context),
+            offer(service, &context),
             CallbackSecurity::None,
         ];
         let client = world.client(&context, &offered);
@@ -239,7 +235,7 @@ fn gss_sec_08_callbacks_are_protected_by_each_service_under_numbers_of_their_own
 fn gss_sec_08_other_statuses_than_success_have_no_results_to_protect() {
     let world = GssWorld::new();
     let context = world.lasting_context(0);
-    let offered = [offer(CallbackService::Privacy, &context)];
+    let offered = [offer(GssService::Privacy, &context)];
     let client = world.client(&context, &offered);
     world.call(&client);
     let mut call = client.callback();
@@ -278,10 +274,10 @@ fn gss_sec_08_a_reply_that_does_not_verify_is_none() {
     };
     let headers = [plain, of_another_call, changed_verifier];
     let all = [&headers[..], &[changed_results, results_of_another_call]].concat();
-    for (service, asked) in SERVICES {
+    for service in SERVICES {
         let world = GssWorld::new();
         let context = world.lasting_context(0);
-        let client = world.client(&context, &[offer(asked, &context)]);
+        let client = world.client(&context, &[offer(service, &context)]);
         let changes = match service {
             GssService::None => &headers[..],
             _ => &all,
@@ -317,14 +313,14 @@ fn gss_sec_08_v4_sess_36_v4_sess_75_unknown_and_foreign_contexts_are_refused() {
     assert_eq!(world.contexts.flush(Some("user2@EXAMPLE.COM")), 1);
     let handles = |context, client| {
         CallbackSecurity::Gss(GssHandles {
-            service: CallbackService::None,
+            service: GssService::None,
             server: context,
             client,
         })
     };
     let long = [0; 381];
     let noent = OperationStatus::NoEntry;
-    let client = world.client(&own, &[offer(CallbackService::None, &own)]);
+    let client = world.client(&own, &[offer(GssService::None, &own)]);
     for (handles, status) in [
         (handles(&unknown.handle, HANDLE), noent),
         (handles(b"short", HANDLE), noent),
@@ -339,7 +335,7 @@ fn gss_sec_08_v4_sess_36_v4_sess_75_unknown_and_foreign_contexts_are_refused() {
         assert_eq!(world.control((&client, &own), &offered), status);
     }
     // The same user without Kerberos is another principal.
-    let offered = [offer(CallbackService::None, &own)];
+    let offered = [offer(GssService::None, &own)];
     let wish = SessionWish::linux(&offered);
     let (id, sequence) = world.world.exchange(b"another client");
     let made = (world.world.bench).compound(&[wish.operation((id, sequence))]);
@@ -352,7 +348,7 @@ fn gss_sec_08_v4_sess_61_when_its_context_ends_a_session_falls_back_and_is_told(
     for lasting in [Some(callback_user()), None] {
         let world = GssWorld::new();
         let context = world.context(0, hour);
-        let gss = offer(CallbackService::Integrity, &context);
+        let gss = offer(GssService::Integrity, &context);
         let offered: Vec<_> = [Some(gss), lasting.clone()].into_iter().flatten().collect();
         let client = world.client(&context, &offered);
         world.world.pass(hour / 2);
@@ -377,7 +373,7 @@ fn gss_sec_08_v4_sess_61_when_its_context_ends_a_session_falls_back_and_is_told(
 fn gss_sec_08_a_context_that_ends_unnoticed_is_missed_when_a_callback_is_due() {
     let world = GssWorld::new();
     let context = world.lasting_context(0);
-    let client = world.client(&context, &[offer(CallbackService::None, &context)]);
+    let client = world.client(&context, &[offer(GssService::None, &context)]);
     assert_eq!(world.contexts.flush(None), 1);
     assert_eq!(world.context_flags(&client), 0);
     world.call(&client);
@@ -385,7 +381,7 @@ fn gss_sec_08_a_context_that_ends_unnoticed_is_missed_when_a_callback_is_due() {
     assert_eq!(world.context_flags(&client), EXPIRED);
     // The callback goes out with the next context.
     let next = world.lasting_context(0);
-    let offered = [offer(CallbackService::None, &next)];
+    let offered = [offer(GssService::None, &next)];
     assert_eq!(world.control((&client, &next), &offered), OK);
     assert_eq!(world.context_flags(&client), 0);
     world.world.pass(Duration::from_secs(2));
@@ -396,9 +392,9 @@ fn gss_sec_08_a_context_that_ends_unnoticed_is_missed_when_a_callback_is_due() {
 fn gss_sec_08_v4_sess_75_backchannel_ctl_adds_contexts_and_the_new_one_is_used() {
     let world = GssWorld::new();
     let first = world.lasting_context(0);
-    let client = world.client(&first, &[offer(CallbackService::Privacy, &first)]);
+    let client = world.client(&first, &[offer(GssService::Privacy, &first)]);
     let second = world.context(0, Duration::from_hours(1));
-    let offered = [offer(CallbackService::Integrity, &second)];
+    let offered = [offer(GssService::Integrity, &second)];
     assert_eq!(world.control((&client, &first), &offered), OK);
     world.call(&client);
     let mut call = client.callback();
@@ -417,7 +413,7 @@ fn gss_sec_08_v4_sess_75_backchannel_ctl_adds_contexts_and_the_new_one_is_used()
     let mut latest = first;
     for number in 0..20 {
         latest = world.lasting_context(0);
-        let offered = [offer(CallbackService::None, &latest)];
+        let offered = [offer(GssService::None, &latest)];
         let status = world.control((&client, &latest), &offered);
         assert_eq!(status, OK, "{number}");
     }
@@ -427,10 +423,10 @@ fn gss_sec_08_v4_sess_75_backchannel_ctl_adds_contexts_and_the_new_one_is_used()
 
 #[test]
 fn gss_sec_08_a_retransmission_is_signed_anew_under_its_old_xid() {
-    for (service, asked) in SERVICES {
+    for service in SERVICES {
         let world = GssWorld::new();
         let context = world.lasting_context(0);
-        let client = world.client(&context, &[offer(asked, &context)]);
+        let client = world.client(&context, &[offer(service, &context)]);
         world.call(&client);
         let mut lost = client.callback();
         assert_eq!(open(&mut lost, &context, service), 1);
@@ -447,10 +443,10 @@ fn gss_sec_08_a_retransmission_is_signed_anew_under_its_old_xid() {
 
 #[test]
 fn gss_sec_08_v4_bc_04_a_callback_that_is_too_long_once_protected_is_not_sent() {
-    let lengths = |asked, size| {
+    let lengths = |service, size| {
         let world = GssWorld::new();
         let context = world.lasting_context(0);
-        let offered = [offer(asked, &context)];
+        let offered = [offer(service, &context)];
         let wish = SessionWish {
             size,
             ..SessionWish::linux(&offered)
@@ -460,9 +456,9 @@ fn gss_sec_08_v4_bc_04_a_callback_that_is_too_long_once_protected_is_not_sent() 
         let calls = client.callbacks();
         Vec::from_iter(calls.iter().map(|call| call.message.len() as u32))
     };
-    for (_, asked) in SERVICES {
-        let length = lengths(asked, 4096)[0];
-        assert_eq!(lengths(asked, length), [length]);
-        assert!(lengths(asked, length - 1).is_empty());
+    for service in SERVICES {
+        let length = lengths(service, 4096)[0];
+        assert_eq!(lengths(service, length), [length]);
+        assert!(lengths(service, length - 1).is_empty());
     }
 }

@@ -12,6 +12,7 @@
 
 mod protect;
 mod reply;
+mod reverse;
 
 use std::fmt;
 use std::sync::Arc;
@@ -26,6 +27,7 @@ use super::settings::CREDENTIAL_MAX;
 
 pub(super) use protect::{CallProtection, PlainCall};
 pub(super) use reply::open;
+pub(super) use reverse::{ReverseCallFault, ReverseContext};
 
 /// Bytes of a call before its credential: XID, message type, RPC version and what is called.
 const BEFORE_CREDENTIAL: usize = 24;
@@ -90,6 +92,8 @@ pub struct GssContext {
     protection: Arc<Protection>,
     handle: Vec<u8>,
     service: GssService,
+    /// The size of the server's window of sequence numbers.
+    window: u32,
     /// The body of the credential, but for its sequence number.
     credential: Vec<u8>,
     /// The next sequence number.
@@ -106,12 +110,18 @@ impl fmt::Debug for GssContext {
 }
 
 impl GssContext {
-    /// The client's end of a context that the server knows by a handle. `None` if the key has not
-    /// the length of its type, or the handle fits into no credential.
+    /// The client's end of a context that the server knows by a handle, with this window of sequence
+    /// numbers. `None` if the key has not the length of its type, or the handle fits into no
+    /// credential.
     #[must_use]
-    pub fn new(keys: &ContextKeys, handle: &[u8], service: GssService) -> Option<Arc<Self>> {
+    pub fn new(
+        keys: &ContextKeys,
+        (handle, window): (&[u8], u32),
+        service: GssService,
+    ) -> Option<Arc<Self>> {
         let protection = Protection::new(keys, Side::Initiator)?;
-        Self::under(protection, handle, (GssProcedure::Data, service), 1).map(Arc::new)
+        let context = Self::under(protection, handle, (GssProcedure::Data, service), 1)?;
+        Some(Arc::new(Self { window, ..context }))
     }
 
     fn under(
@@ -132,6 +142,7 @@ impl GssContext {
             protection,
             handle: handle.to_vec(),
             service,
+            window: 1,
             credential: encoded.get(AUTH_WORDS..length)?.to_vec(),
             sequence: AtomicU32::new(first),
         })

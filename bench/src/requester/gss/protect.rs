@@ -133,8 +133,8 @@ impl GssContext {
         let _ = self.protection.sign(covered, &mut verifier[AUTH_WORDS..]);
     }
 
-    /// Protects arguments of so many bytes that stand at their place in a body.
-    fn protect_body(&self, body: &mut [u8], arguments: usize, sequence: u32) -> bool {
+    /// Protects arguments, or results, of so many bytes that stand at their place in a body.
+    pub(super) fn protect_body(&self, body: &mut [u8], arguments: usize, sequence: u32) -> bool {
         let (before, _) = self.around();
         let content = before - WORD..before + arguments;
         body[content.start..before].copy_from_slice(&sequence.to_be_bytes());

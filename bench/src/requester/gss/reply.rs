@@ -13,10 +13,10 @@ use super::{AUTH_WORDS, CallProtection, GssContext, SLICE, SecurityFault, WORD};
 use crate::requester::call::CallError;
 
 /// Bytes of a reply before its verifier: XID, message type and reply status.
-const BEFORE_VERIFIER: usize = 12;
+pub(super) const BEFORE_VERIFIER: usize = 12;
 /// Bytes of a plain reply before its accept status, and before the results of a success.
-const PLAIN_STATUS: usize = BEFORE_VERIFIER + AUTH_WORDS;
-const PLAIN_HEADER: usize = PLAIN_STATUS + WORD;
+pub(super) const PLAIN_STATUS: usize = BEFORE_VERIFIER + AUTH_WORDS;
+pub(super) const PLAIN_HEADER: usize = PLAIN_STATUS + WORD;
 
 /// The reply to a call as one without security, if it is the server's to this call.
 pub(in crate::requester) fn open<'m>(
@@ -76,8 +76,14 @@ impl GssContext {
         Ok(plain)
     }
 
-    /// Where the results stand that are the rest of a message, out of their protection.
-    fn open_results(&self, sequence: u32, message: &mut [u8], at: usize) -> Option<Range<usize>> {
+    /// Where the results, or arguments, stand that are the rest of a message, out of their
+    /// protection.
+    pub(super) fn open_results(
+        &self,
+        sequence: u32,
+        message: &mut [u8],
+        at: usize,
+    ) -> Option<Range<usize>> {
         let mut input = Decoder::new(message.get(at..)?);
         // The lengths stand before what they count.
         let content = match self.service {

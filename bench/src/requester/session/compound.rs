@@ -105,7 +105,8 @@ impl Session {
     }
 
     /// Answers the calls of the server from now on, for the session that is created next. It takes
-    /// [`Settings::reverse_credits`](crate::requester::Settings::reverse_credits).
+    /// [`Settings::reverse_credits`](crate::requester::Settings::reverse_credits). Under a security
+    /// context, the server has to call under the same.
     pub fn serve_callbacks(&mut self) -> Callbacks {
         let callbacks = self.callbacks.get_or_insert_default().clone();
         let service = Box::new(callbacks.clone());
@@ -205,12 +206,12 @@ impl Session {
             rdma_ird: None,
         };
         let callbacks = self.callbacks.clone();
+        let context = self.connection.context().cloned();
+        self.connection.protect_reverse(context.as_ref());
+        let offer = context.as_ref().map(|context| [context.offer()]);
+        let offer = offer.as_ref().unwrap_or(&[CallbackSecurity::None]);
         let (flags, callback_program, security) = match callbacks {
-            Some(_) => (
-                session_flags::BACKCHANNEL,
-                CALLBACK_PROGRAM,
-                &[CallbackSecurity::None][..],
-            ),
+            Some(_) => (session_flags::BACKCHANNEL, CALLBACK_PROGRAM, &offer[..]),
             None => (0, 0, &[][..]),
         };
         let create = Operation::CreateSession(CreateSessionOperation {

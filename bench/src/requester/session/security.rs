@@ -51,7 +51,7 @@ impl Session {
             let InitiatorToken { token, is_complete } = initiator.step(answered)?;
             if let Some(answer) = answer.take_if(|answer| is_complete && answer.major == 0) {
                 let (keys, _) = initiator.into_keys()?;
-                let context = GssContext::new(&keys, &answer.handle, service);
+                let context = GssContext::new(&keys, (&answer.handle, answer.window), service);
                 let context = context.ok_or(Error::ContextVerifier)?;
                 let window = answer.window.to_be_bytes();
                 return match context.verifies(&window, &answer.verifier) {
