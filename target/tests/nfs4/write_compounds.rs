@@ -223,7 +223,7 @@ fn attributes_after_a_write_are_those_that_the_file_has_then() {
     };
     // Those together that clients ask for, and each that can be read, alone.
     let together = [Number::Change, Number::Size, Number::TimeModify];
-    let alone = (0..96).filter_map(|number| Number::from_number(number));
+    let alone = (0..96).filter_map(Number::from_number);
     let alone = alone.map(|number| Bitmap::of(&[number]));
     let alone = alone.filter(|one| supported.intersection(one) == *one);
     let mut asked = 0;

@@ -48,8 +48,8 @@ fn v4_open_15_where_other_servers_do_not_know_denials_there_are_none() {
     let now = bed.now;
     let open = |bed: &mut TestBed, is_shared, reclaims, deny| {
         let terms = OpenTerms {
-            is_shared,
             reclaims,
+            is_shared,
             ..OpenTerms::default()
         };
         let home = &mut bed.home;
