@@ -150,6 +150,12 @@ impl ContextRef {
         self.0.protection.sign(message, out)
     }
 
+    /// Has so many more tokens be made, and none after them.
+    #[cfg(feature = "testing")]
+    pub fn limit_tokens(&self, most: u64) {
+        self.0.protection.limit_tokens(most);
+    }
+
     /// A MIC by parts of its message: the initiator's, to verify, or the acceptor's, to make.
     #[must_use]
     pub fn mic_in_parts(&self, side: Side) -> MicParts {

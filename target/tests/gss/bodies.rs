@@ -27,7 +27,7 @@ fn pattern(length: usize) -> Vec<u8> {
 }
 
 /// A file that the client has created.
-fn create(
+pub fn create(
     world: &World,
     client: &Initiator,
     service: GssService,

@@ -6,6 +6,7 @@ mod initiator;
 mod support;
 
 mod bodies;
+mod bodies_under_faults;
 mod calls;
 mod creation;
 mod exports;

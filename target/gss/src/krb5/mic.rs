@@ -9,7 +9,7 @@ use super::mac::Mac;
 pub struct MicParts {
     pub(super) mac: Mac,
     pub(super) rules: HeaderRules,
-    /// Our own header, if this is a token to make.
+    /// Our own header, if this is a token that we make.
     pub(super) header: Option<Header>,
     /// Bytes of the checksum.
     pub(super) length: usize,

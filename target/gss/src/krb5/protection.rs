@@ -68,6 +68,9 @@ pub struct Protection {
     pub(super) keys: SecretBox<ExpandedKeys>,
     own: Side,
     send_sequence: AtomicU64,
+    /// How many more tokens can be made.
+    #[cfg(feature = "testing")]
+    tokens_left: AtomicU64,
 }
 
 /// All keys of one end.
@@ -141,6 +144,8 @@ impl Protection {
             }),
             own,
             send_sequence: AtomicU64::new(keys.send_sequence),
+            #[cfg(feature = "testing")]
+            tokens_left: AtomicU64::new(u64::MAX),
         }))
     }
 
@@ -174,6 +179,26 @@ impl Protection {
         self.send_sequence.fetch_add(1, Ordering::Relaxed)
     }
 
+    /// Whether one more token can be made: in any case but in tests of what cannot be protected.
+    #[cfg(not(feature = "testing"))]
+    pub(super) const fn makes_tokens(&self) -> bool {
+        true
+    }
+
+    #[cfg(feature = "testing")]
+    pub(super) fn makes_tokens(&self) -> bool {
+        let fewer = |left: u64| left.checked_sub(1);
+        let left = &self.tokens_left;
+        left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fewer)
+            .is_ok()
+    }
+
+    /// Has so many more tokens be made, and none after them.
+    #[cfg(feature = "testing")]
+    pub(crate) fn limit_tokens(&self, most: u64) {
+        self.tokens_left.store(most, Ordering::Relaxed);
+    }
+
     /// A MIC by parts of its message: ours, to make, or the other end's, to verify.
     #[must_use]
     pub fn mic_in_parts(&self, side: Side) -> MicParts {
@@ -183,7 +208,7 @@ impl Protection {
             return MicParts {
                 mac: self.keys.sending.mic.clone(),
                 rules,
-                header: Some(rules.mic(self.next_sequence())),
+                header: self.makes_tokens().then(|| rules.mic(self.next_sequence())),
                 length,
             };
         }

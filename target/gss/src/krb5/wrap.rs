@@ -35,12 +35,17 @@ impl Wrapping {
             // The initial state of the cipher comes first (RFC 8009 5).
             mac.update(&[0; BLOCK]);
         }
+        // A token of no length fits no buffer.
+        let sealed = match protection.makes_tokens() {
+            true => BLOCK + length + HEADER,
+            false => 0,
+        };
         Self {
             protection,
             mac,
             state: [0; BLOCK],
             header,
-            sealed: BLOCK + length + HEADER,
+            sealed,
             done: 0,
             is_begun: false,
         }
@@ -52,7 +57,7 @@ impl Wrapping {
     ///
     /// # Errors
     ///
-    /// The buffer has not the length of the token.
+    /// The buffer has not the length of the token, or the token cannot be made.
     pub fn step(&mut self, buffer: &mut [u8], most: usize) -> Result<Progress, Damaged> {
         let checksum = self.protection.enctype().mac_length();
         let end = HEADER + self.sealed;
