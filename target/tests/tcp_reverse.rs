@@ -1,6 +1,8 @@
 //! Calls from the server to a client, by the TCP connection that the client made. The server is
 //! turned by hand.
 
+#[path = "support/initiator.rs"]
+mod initiator;
 mod support;
 
 use std::cell::RefCell;
@@ -15,9 +17,13 @@ use std::time::{Duration, Instant};
 use millrace::call::{Answer, Bulk, Call, Reply, Serve};
 use millrace::rpc::ConnectionRef;
 use millrace::rpc::Transport;
-use millrace::rpc::reverse::{ReverseCall, ReverseError};
+use millrace::rpc::reverse::{ReverseCall, ReverseError, ReverseProtection};
 use millrace::tcp::{TcpConfig, TcpServer};
+use millrace_gss::Enctype;
 use millrace_mempool::{HugepagePolicy, Pool, PoolConfig, Registry};
+use millrace_wire::rpc::GssService;
+
+use initiator::{Initiator, user};
 
 /// Turns after which what has not happened never does.
 const TURNS: usize = 100_000;
@@ -92,12 +98,16 @@ impl World {
     }
 
     fn call(&self, repeats: Option<u32>) -> Calling {
+        self.call_under(None, repeats)
+    }
+
+    fn call_under(&self, protection: Option<ReverseProtection>, repeats: Option<u32>) -> Calling {
         let (connection, deadline) = (self.connection.clone(), self.now + Duration::from_secs(1));
         Box::pin(async move {
             let message = &message(0, 0);
             let call = ReverseCall {
                 message,
-                protection: None,
+                protection: protection.as_ref(),
                 repeats,
                 deadline,
             };
@@ -119,18 +129,31 @@ impl World {
 
     /// The XID of the call that the client receives next.
     fn received(&mut self) -> u32 {
-        let mut bytes = Vec::new();
-        self.turn_until(|world| {
-            let mut part = [0; 44];
-            match world.client.read(&mut part[..44 - bytes.len()]) {
-                Ok(length) => bytes.extend_from_slice(&part[..length]),
-                Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock),
-            }
-            (bytes.len() == 44).then_some(())
-        });
+        let bytes = self.receive(44);
         let xid = u32::from_be_bytes(bytes[4..8].try_into().unwrap());
         assert_eq!(bytes, record(&message(xid, 0)));
         xid
+    }
+
+    /// The next bytes that the client receives.
+    fn receive(&mut self, length: usize) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        self.turn_until(|world| {
+            let mut part = vec![0; length - bytes.len()];
+            match world.client.read(&mut part) {
+                Ok(length) => bytes.extend_from_slice(&part[..length]),
+                Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock),
+            }
+            (bytes.len() == length).then_some(())
+        });
+        bytes
+    }
+
+    fn outcome(&mut self, calling: &mut Calling) -> Outcome {
+        self.turn_until(|_| match poll(calling) {
+            Poll::Ready(outcome) => Some(outcome),
+            Poll::Pending => None,
+        })
     }
 
     fn reply(&mut self, xid: u32) {
@@ -154,16 +177,8 @@ fn v4_bc_15_a_client_is_called_by_the_connection_that_it_made() {
     for xid in [two, one.wrapping_add(1), one] {
         world.reply(xid);
     }
-    let replied = world.turn_until(|_| match poll(&mut second) {
-        Poll::Ready(outcome) => Some(outcome),
-        Poll::Pending => None,
-    });
-    assert_eq!(replied, Ok(message(two, 1)));
-    let replied = world.turn_until(|_| match poll(&mut first) {
-        Poll::Ready(outcome) => Some(outcome),
-        Poll::Pending => None,
-    });
-    assert_eq!(replied, Ok(message(one, 1)));
+    assert_eq!(world.outcome(&mut second), Ok(message(two, 1)));
+    assert_eq!(world.outcome(&mut first), Ok(message(one, 1)));
     // None of these counts as a call of the client's.
     assert_eq!(world.server.open_work().in_flight, 0);
 }
@@ -215,4 +230,48 @@ fn replies_that_wait_for_their_callers_are_charged_to_the_client() {
     // A reactor that would sleep has to turn once more.
     assert!(world.server.next_deadline() <= Some(world.now));
     world.turn_until(|_| (counters.records.get() == 2).then_some(()));
+}
+
+#[test]
+fn gss_sec_08_v4_bc_15_each_transmission_is_signed_under_its_xid() {
+    for service in [GssService::None, GssService::Integrity, GssService::Privacy] {
+        let mut world = World::new();
+        world.connection.allow_reverse();
+        let contexts = initiator::contexts();
+        let client = Initiator::new(&contexts, user(0), Enctype::Aes128Sha256);
+        for (number, repeats) in [(1, None), (2, Some(7)), (3, Some(7))] {
+            let context = contexts.context(&client.handle, Instant::now()).unwrap();
+            let protection = ReverseProtection::new(context, service, b"of client").unwrap();
+            let mut calling = world.call_under(Some(protection), repeats);
+            assert!(poll(&mut calling).is_pending());
+            let mark = world.receive(4);
+            let length = u32::from_be_bytes(mark.try_into().unwrap()) & !(1 << 31);
+            let call = world.receive(length as usize);
+            let (plain, sequence) = client.opened_call(service, b"of client", &call);
+            let xid = u32::from_be_bytes(plain[..4].try_into().unwrap());
+            assert_eq!((plain, sequence), (message(xid, 0), number));
+            assert!(repeats.is_none_or(|repeats| repeats == xid));
+            // A reply with the words of an accepted one, and results.
+            let reply = [xid, 1, 0, 0, 0, 0, 5, 6].map(u32::to_be_bytes).concat();
+            let (signed, expected) = match number {
+                3 => (&reply, Err(ReverseError::Unverified)),
+                _ => (&client.reply(service, sequence, &reply), Ok(reply.clone())),
+            };
+            world.client.write_all(&record(signed)).unwrap();
+            assert_eq!(world.outcome(&mut calling), expected);
+        }
+        // What cannot be protected as a whole is not sent.
+        let tokens = match service {
+            GssService::None => 1,
+            GssService::Integrity | GssService::Privacy => 2,
+        };
+        for made in 0..tokens {
+            let context = contexts.context(&client.handle, Instant::now()).unwrap();
+            context.limit_tokens(made);
+            let protection = ReverseProtection::new(context, service, b"of client").unwrap();
+            let mut calling = world.call_under(Some(protection), None);
+            let refused = Err(ReverseError::Unprotected);
+            assert_eq!(poll(&mut calling), Poll::Ready(refused));
+        }
+    }
 }

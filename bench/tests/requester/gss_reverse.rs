@@ -122,7 +122,10 @@ impl ProtectedWorld {
         assert!(self.acceptor.protection.verify_mic(&number, verifier.body));
         match status {
             Accepted::Success => Ok(self.acceptor.opened(sequence, &mut input)),
-            status => Err(status),
+            status => {
+                assert_eq!(input.remaining(), 0);
+                Err(status)
+            }
         }
     }
 }

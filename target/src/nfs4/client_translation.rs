@@ -224,12 +224,11 @@ pub(super) fn wire_stateid(state: Stateid) -> StateId {
 /// The status that has the meaning of an error of the state.
 pub(super) fn status(error: &StateError) -> OperationStatus {
     match error {
-        StateError::UnknownCredential => OperationStatus::NoEntry,
         StateError::WrongCred => OperationStatus::WrongCredential,
         StateError::ClidInuse => OperationStatus::ClientIdInUse,
         StateError::StaleClientid => OperationStatus::StaleClientId,
         StateError::ClientidBusy => OperationStatus::ClientIdBusy,
-        StateError::NoEnt => OperationStatus::NoEntry,
+        StateError::NoEnt | StateError::UnknownCredential => OperationStatus::NoEntry,
         StateError::NotSame => OperationStatus::NotSame,
         StateError::Perm => OperationStatus::NotOwner,
         StateError::SeqMisordered => OperationStatus::SequenceMisordered,

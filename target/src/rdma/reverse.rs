@@ -254,7 +254,7 @@ impl RdmaConnection {
             return Err(ReverseError::NotACall);
         }
         let xid = call.repeats.unwrap_or_else(|| shared.reverse_xid());
-        let message = call.message_under(xid);
+        let message = call.message_under(xid)?;
         let exchanged = self.exchange(shared, xid, &message);
         match until(&shared.clock, call.deadline, exchanged).await {
             Some(outcome) => outcome,

@@ -29,12 +29,15 @@ pub struct ReverseCall<'a> {
 impl<'a> ReverseCall<'a> {
     /// The message to be sent under an XID. Transports call this once they have chosen that, as it is
     /// signed with the rest of the header.
-    #[must_use]
-    pub fn message_under(&self, xid: u32) -> Cow<'a, [u8]> {
-        match self.protection {
-            Some(protection) => Cow::Owned(protection.protect(self.message, xid)),
-            None => Cow::Borrowed(self.message),
-        }
+    ///
+    /// # Errors
+    /// [`ReverseError::Unprotected`].
+    pub fn message_under(&self, xid: u32) -> Result<Cow<'a, [u8]>, ReverseError> {
+        let Some(protection) = self.protection else {
+            return Ok(Cow::Borrowed(self.message));
+        };
+        let message = protection.protect(self.message, xid);
+        message.map(Cow::Owned).ok_or(ReverseError::Unprotected)
     }
 }
 
@@ -65,6 +68,9 @@ pub enum ReverseError {
         /// The XID of the call.
         xid: u32,
     },
+    /// The message cannot be signed or encrypted.
+    #[error("the call cannot be protected")]
+    Unprotected,
     /// The reply is not the client's to this transmission (RFC 2203 section 5.3.3.2).
     #[error("the reply does not verify")]
     Unverified,

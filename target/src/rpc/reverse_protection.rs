@@ -71,22 +71,16 @@ impl ReverseProtection {
         BEFORE_CREDENTIAL + credential + EMPTY + mic + body.next_multiple_of(WORD)
     }
 
-    /// The protected message of a plain one with empty credential and verifier. It is empty if the
-    /// message is none.
+    /// The protected message of a plain one with empty credential and verifier. `None` if it is none,
+    /// or cannot be protected.
     #[must_use]
-    pub fn protect(&self, plain: &[u8], xid: u32) -> Vec<u8> {
-        let mut message = vec![0; self.length(plain.len())];
-        let written = self.write(plain, xid, &mut message);
-        message.truncate(written.unwrap_or(0));
-        message
-    }
-
-    fn write(&self, plain: &[u8], xid: u32, message: &mut [u8]) -> Option<usize> {
+    pub fn protect(&self, plain: &[u8], xid: u32) -> Option<Vec<u8>> {
         let (before, arguments) = (
             plain.get(WORD..BEFORE_CREDENTIAL)?,
             plain.get(PLAIN_HEADER..)?,
         );
-        let mut out = Encoder::new(message);
+        let mut message = vec![0; self.length(plain.len())];
+        let mut out = Encoder::new(&mut message);
         out.u32(xid).ok()?;
         out.raw(before).ok()?;
         let credential = GssCredential {
@@ -97,24 +91,26 @@ impl ReverseProtection {
         };
         credential.encode(&mut out).ok()?;
         let mut mic = [0; MIC_MAX];
-        let length = self.context.sign(out.written(), &mut mic);
-        OpaqueAuth::from(&mic[..length]).encode(&mut out).ok()?;
-        if self.service == GssService::None {
-            out.raw(arguments).ok()?;
-            return Some(out.position());
+        let verifier = OpaqueAuth::from(self.sign(out.written(), &mut mic)?);
+        verifier.encode(&mut out).ok()?;
+        let content = || [&self.sequence.to_be_bytes(), arguments].concat();
+        match self.service {
+            GssService::None => out.raw(arguments).ok()?,
+            GssService::Integrity => {
+                let covered = &content();
+                let checksum = self.sign(covered, &mut mic)?;
+                let body = IntegrityBody { covered, checksum };
+                body.encode(&mut out).ok()?;
+            }
+            GssService::Privacy => out.opaque(&self.wrap(&content())?).ok()?,
         }
-        let content = [&self.sequence.to_be_bytes(), arguments].concat();
-        if self.service == GssService::Integrity {
-            let length = self.context.sign(&content, &mut mic);
-            let body = IntegrityBody {
-                covered: &content,
-                checksum: &mic[..length],
-            };
-            body.encode(&mut out).ok()?;
-        } else {
-            out.opaque(&self.wrap(&content)?).ok()?;
-        }
-        Some(out.position())
+        debug_assert_eq!(out.position(), message.len());
+        Some(message)
+    }
+
+    fn sign<'m>(&self, message: &[u8], mic: &'m mut [u8]) -> Option<&'m [u8]> {
+        let length = self.context.sign(message, mic);
+        mic.get(..length).filter(|mic| !mic.is_empty())
     }
 
     fn wrap(&self, content: &[u8]) -> Option<Vec<u8>> {

@@ -13,8 +13,8 @@ use super::{SessionId, StateError};
 const SLOTS_MAX: usize = 16;
 /// Most connections of a session that are remembered.
 const CONNECTIONS_MAX: usize = 64;
-/// Most security contexts of a session that are remembered.
-const CONTEXTS_MAX: usize = 8;
+/// Most security contexts of a session that are remembered when others are added.
+const CONTEXTS_MAX: usize = 16;
 
 /// A connection that can carry callbacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -128,10 +128,7 @@ pub(super) struct Backchannel {
 }
 
 impl Backchannel {
-    pub fn new(mut parameters: Option<CallbackParameters>, limits: ChannelLimits) -> Self {
-        if let Some(parameters) = &mut parameters {
-            parameters.credentials.contexts.truncate(CONTEXTS_MAX);
-        }
+    pub fn new(parameters: Option<CallbackParameters>, limits: ChannelLimits) -> Self {
         let slots = usize::try_from(limits.requests).map_or(SLOTS_MAX, |most| most.min(SLOTS_MAX));
         Self {
             parameters,
@@ -244,7 +241,7 @@ impl Backchannel {
     }
 
     /// Forgets security contexts that have ended. Whether other conditions are to be reported.
-    fn check_contexts(
+    pub fn check_contexts(
         &mut self,
         remaining: impl Fn(&[u8]) -> Option<Duration>,
         lease: Duration,
@@ -367,6 +364,9 @@ impl StateHome {
     /// Looks at the security contexts of callbacks (RFC 8881 section 18.46.3). `remaining` tells how
     /// long one can still be used, if it can.
     pub fn check_contexts(&mut self, remaining: impl Fn(&[u8]) -> Option<Duration>) {
+        if !self.watches_contexts {
+            return;
+        }
         let lease = self.config.lease;
         let (mut changed, mut are_left) = (Vec::new(), false);
         for (index, client) in self.clients.iter_mut() {

@@ -399,6 +399,22 @@ impl StateHome {
         })
     }
 
+    /// Looks at the security contexts of a callback's session, before a report that it found none.
+    pub fn check_contexts_of(
+        &mut self,
+        ticket: CallbackTicket,
+        remaining: impl Fn(&[u8]) -> Option<Duration>,
+    ) {
+        let lease = self.config.lease;
+        let job = self.callbacks.jobs.get(&ticket.job);
+        let Some((session, _)) = job.and_then(|job| job.place) else {
+            return;
+        };
+        if let Ok((_, known)) = self.client_session_mut(session) {
+            known.back.check_contexts(remaining, lease);
+        }
+    }
+
     /// Takes the report about a callback.
     pub fn callback_ended(
         &mut self,

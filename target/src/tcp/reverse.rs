@@ -195,7 +195,7 @@ impl ReversePath for TcpReversePath {
             }
             let next = || self.next_xid.replace(self.next_xid.get().wrapping_add(1));
             let xid = call.repeats.unwrap_or_else(next);
-            let message = call.message_under(xid);
+            let message = call.message_under(xid)?;
             if message.len() > MESSAGE_MAX {
                 return Err(ReverseError::TooLong { most: MESSAGE_MAX });
             }

@@ -76,7 +76,7 @@ impl ReversePath for TestPath {
         // Any that a client cannot tell from those of other calls.
         let xid = call.repeats.unwrap_or(index as u32);
         calls.push(ReceivedCall {
-            message: call.message_under(xid).into(),
+            message: call.message_under(xid).unwrap().into(),
             repeats: call.repeats,
             reply: None,
             is_seen: false,
@@ -97,14 +97,16 @@ pub struct CallableConnection {
     calls: Rc<ReceivedCalls>,
 }
 
+/// What makes the reply of a plain one.
+pub type ReplyProtection = Box<dyn Fn(&[u8]) -> Vec<u8>>;
+
 /// A callback that is not answered yet.
 pub struct ReceivedCallback {
     calls: Rc<ReceivedCalls>,
     index: usize,
     pub message: Vec<u8>,
     pub repeats: Option<u32>,
-    /// What makes the reply of a plain one.
-    pub protect: Option<Box<dyn Fn(&[u8]) -> Vec<u8>>>,
+    pub protect: Option<ReplyProtection>,
 }
 
 /// A client with a session.

@@ -178,7 +178,10 @@ fn outcome(reply: Result<Vec<u8>, ReverseError>) -> CallbackOutcome {
             CallbackOutcome::Lost { xid: None }
         }
         Err(
-            ReverseError::NotACall | ReverseError::TooLong { .. } | ReverseError::Refused { .. },
+            ReverseError::NotACall
+            | ReverseError::TooLong { .. }
+            | ReverseError::Unprotected
+            | ReverseError::Refused { .. },
         ) => CallbackOutcome::Unsendable,
     }
 }
@@ -223,7 +226,7 @@ impl ClientState {
             let remaining = sender.remaining();
             self.link().tell(move |home, now| {
                 if outcome == CallbackOutcome::NoCredential {
-                    home.check_contexts(remaining);
+                    home.check_contexts_of(ticket, remaining);
                 }
                 home.callback_ended(ticket, outcome, now);
             });
