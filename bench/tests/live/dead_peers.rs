@@ -16,7 +16,7 @@ use millrace_bench::requester::{Call, Settings};
 use millrace_mempool::Slice;
 use millrace_wire::nfs3::{FileHandle, Procedure, ReadArguments};
 
-use super::running::{Client, Running, sum};
+use super::running::{Client, EndOfLoad, Running, sum};
 use super::slow::Folder;
 
 const MIB: usize = 1 << 20;
@@ -212,15 +212,6 @@ impl Drop for Network {
     }
 }
 
-/// Tells a thread to end.
-struct End<'a>(&'a AtomicBool);
-
-impl Drop for End<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Relaxed);
-    }
-}
-
 #[test]
 fn peers_whose_network_is_cut_keep_no_memory_and_nobody_waiting() {
     let Some(network) = Network::new() else {
@@ -233,7 +224,7 @@ fn peers_whose_network_is_cut_keep_no_memory_and_nobody_waiting() {
     let ends = AtomicBool::new(false);
     std::thread::scope(|scope| {
         // Also where this test fails.
-        let _end = End(&ends);
+        let _end = EndOfLoad(&ends);
         scope.spawn(|| {
             network.enter();
             let (mut client, room) = Served::client(address, served.file);

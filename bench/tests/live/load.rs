@@ -19,7 +19,7 @@ use millrace_bench::load::{
     Workload,
 };
 
-use super::running::{Running, export};
+use super::running::{EndOfLoad, Running, export};
 
 /// Changes that are made, and calls of one round of load.
 const CHANGES: usize = 300;
@@ -455,6 +455,7 @@ fn hundreds_of_changes_under_load_lose_no_call_and_no_byte() {
             engine.finish().expect("ends in order");
             calls
         });
+        let end = EndOfLoad(&over);
         for number in 0..CHANGES {
             if load.is_finished() {
                 break;
@@ -462,7 +463,7 @@ fn hundreds_of_changes_under_load_lose_no_call_and_no_byte() {
             running.change(|config| change(config, number));
             made.fetch_add(1, Ordering::Relaxed);
         }
-        over.store(true, Ordering::Relaxed);
+        drop(end);
         let calls = load.join().expect("the load goes on to its end");
         assert!(calls >= CALLS);
     });

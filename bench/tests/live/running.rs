@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use millrace::service::Service;
@@ -22,6 +23,15 @@ pub fn export(path: &str) -> Export {
     let size = "4MiB";
     let export = serde_json::json!({ "path": path, "store": { "kind": "memory", "size": size } });
     serde_json::from_value(export).expect("an export")
+}
+
+/// Tells a thread to end its load, where a test fails as well.
+pub struct EndOfLoad<'a>(pub &'a AtomicBool);
+
+impl Drop for EndOfLoad<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 /// A running service, stopped with the value.
