@@ -12,8 +12,9 @@ DEEP = (128, 256, 512)
 # Files, and the directories that they are spread over. An export in memory has one for each 4 KiB of its size.
 FILES = ((1, 1), (1_000, 1), (100_000, 1), (1_000_000, 1), (1_000_000, 1_000))
 FILES_SIZE = "4608MiB"
-# Files without data.
+# Files without data, and an export with memory for what is written into them meanwhile.
 SPARSE = {"64 MiB": 64 << 20, "1 GiB": 1 << 30, "32 GiB": 32 << 30, "1 TiB": 1 << 40}
+SPARSE_SIZE = "16GiB"
 # Settings beside the export: without limits, with limits of others, and with limits of this client that it does not
 # reach, or reaches.
 REACHED = 50_000
@@ -92,7 +93,7 @@ class Scale:
             kind, size = point
             return server.measure(kind, 4096, 32, 1, "3", file_size=SPARSE[size], extra=("--sparse", "--random"))
         points = [(kind, size) for kind in ("read", "write") for size in SPARSE]
-        found = self.over(points, measure, export=FILES_SIZE)
+        found = self.over(points, measure, export=SPARSE_SIZE)
         rows = [row(f"{kind.upper()}, {size}", found[kind, size]) for kind, size in points]
         return ("4 KiB at random offsets of a file without data, 32 in flight. A WRITE fills a hole, as long as there are"
                 " any:\n\n" + rates("file", rows))
