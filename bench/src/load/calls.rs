@@ -6,15 +6,16 @@ use std::time::Instant;
 use anyhow::Result;
 use millrace_mempool::Slice;
 use millrace_wire::nfs3::{
-    CreateArguments, CreateHow, CreateResults, FileHandle, GetattrResults, LookupResults,
-    NameInDirectory, Procedure, ReadArguments, ReadResults, RemoveResults, SetAttributes,
-    WriteArguments, WriteResults,
+    CreateArguments, CreateHow, CreateOk, FileAttributes, FileHandle, LookupOk, NameInDirectory,
+    PostAttributes, Procedure, ReadArguments, SetAttributes, WeakCacheData, WriteArguments,
+    WriteOk,
 };
 use millrace_wire::xdr::Bulk;
 
 use super::compounds;
 use super::workload::Workload;
-use crate::requester::{Call, CallError, CallTemplate, Completion, Connection, Reply};
+use crate::requester::session::{Error, take_plain, take_read};
+use crate::requester::{Call, CallTemplate, Completion, Connection, Reply};
 
 /// Bytes of a reply up to its procedure's status, and of attributes (RFC 1813 section 2.6).
 pub(super) const REPLY_HEADER: usize = 28;
@@ -166,11 +167,10 @@ impl Templates {
 }
 
 /// A call that ended.
-#[derive(Clone, Copy)]
 pub(super) struct Finished {
     pub(super) lane: usize,
     pub(super) place: usize,
-    pub(super) outcome: Result<(u32, bool), &'static str>,
+    pub(super) outcome: Result<(u32, bool), Error>,
 }
 
 /// Looks at a reply: bytes that were moved, and whether as many as were asked for.
@@ -185,49 +185,42 @@ pub(super) fn judge(lane: usize, places: &[LoadSlot], completion: &Completion<'_
             Ok((moved, true))
         }
         (Ok(reply), Some(at)) if at.compounds => compounds::read(at, reply),
-        (Ok(reply), Some(at)) => match at.call {
-            LoadCall::Write => match reply.results::<WriteResults>() {
-                Ok(Ok(done)) => Ok((done.count, done.count as usize == at.memory.len())),
-                _ => Err("a WRITE failed"),
-            },
-            LoadCall::Getattr => match reply.results::<GetattrResults>() {
-                Ok(Ok(_)) => Ok((0, true)),
-                _ => Err("a GETATTR failed"),
-            },
-            LoadCall::Lookup => match reply.results::<LookupResults>() {
-                Ok(Ok(_)) => Ok((0, true)),
-                _ => Err("a LOOKUP failed"),
-            },
-            LoadCall::Open => Err("an OPEN in version 3"),
-            LoadCall::Create => match reply.results::<CreateResults>() {
-                Ok(Ok(_)) => Ok((0, true)),
-                _ => Err("a CREATE failed"),
-            },
-            LoadCall::Remove => match reply.results::<RemoveResults>() {
-                Ok(Ok(_)) => Ok((0, true)),
-                _ => Err("a REMOVE failed"),
-            },
-            LoadCall::Read => match reply.results::<ReadResults<'_>>() {
-                Ok(Ok(done)) => {
-                    if let Some(data) = done.data.as_inline()
-                        && data.len() <= at.memory.len()
-                    {
-                        at.memory.copy_from(0, data);
-                    }
-                    Ok((done.count, done.count as usize == at.memory.len()))
-                }
-                _ => Err("a READ failed"),
-            },
-        },
-        (Err(CallError::Security(fault)), _) => Err(fault.text()),
-        (Err(_), _) => Err("a call ended without a reply"),
-        (Ok(_), None) => Err("a reply to no call"),
+        (Ok(reply), Some(at)) => read(at, reply),
+        (Err(error), _) => Err((*error).into()),
+        (Ok(_), None) => Err(Error::OtherResults),
     };
     Finished {
         lane,
         place,
         outcome,
     }
+}
+
+/// Decodes a reply: bytes that were moved, and whether as many as were asked for.
+fn read(at: &LoadSlot, reply: &Reply<'_>) -> Result<(u32, bool), Error> {
+    let count = match at.call {
+        LoadCall::Read => Some(take_read(reply, std::slice::from_ref(&at.memory))?.count),
+        LoadCall::Write => {
+            let done = take_plain::<WriteOk, WeakCacheData>(Procedure::Write, reply)?;
+            Some(done.count)
+        }
+        LoadCall::Getattr => {
+            take_plain::<FileAttributes, ()>(Procedure::Getattr, reply).map(|_| None)?
+        }
+        LoadCall::Lookup => {
+            take_plain::<LookupOk, PostAttributes>(Procedure::Lookup, reply).map(|_| None)?
+        }
+        LoadCall::Create => {
+            take_plain::<CreateOk, WeakCacheData>(Procedure::Create, reply).map(|_| None)?
+        }
+        LoadCall::Remove => {
+            take_plain::<WeakCacheData, WeakCacheData>(Procedure::Remove, reply).map(|_| None)?
+        }
+        LoadCall::Open => return Err(Error::OtherResults),
+    };
+    Ok(count.map_or((0, true), |count| {
+        (count, count as usize == at.memory.len())
+    }))
 }
 
 fn is_done(at: &LoadSlot, reply: &Reply<'_>) -> bool {

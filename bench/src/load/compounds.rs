@@ -10,7 +10,7 @@ use millrace_wire::xdr::{BoundedBytes, Bulk};
 
 use super::calls::{LoadCall, LoadSlot, REPLY_HEADER, Templates, succeeded};
 use super::workload::Workload;
-use crate::requester::session::{ClientSession, OpenedFile, compound_results};
+use crate::requester::session::{ClientSession, Error, OpenedFile, compound_results};
 use crate::requester::{Call, CallTemplate, Connection, Reply, Session};
 
 /// Bytes of the longest reply, without data.
@@ -234,8 +234,8 @@ pub(super) fn did_all(call: LoadCall, reply: &Reply<'_>, size: usize) -> bool {
 }
 
 /// Decodes a reply: bytes that were moved, and whether as many as were asked for.
-pub(super) fn read(at: &LoadSlot, reply: &Reply<'_>) -> Result<(u32, bool), &'static str> {
-    let results = compound_results(reply).map_err(|_| "a COMPOUND failed")?;
+pub(super) fn read(at: &LoadSlot, reply: &Reply<'_>) -> Result<(u32, bool), Error> {
+    let results = compound_results(reply)?;
     let count = match (at.call, &results[..]) {
         (LoadCall::Read, [.., OperationResults::Read(Ok(done))]) => {
             if let Some(data) = done.data.as_inline()
@@ -246,7 +246,7 @@ pub(super) fn read(at: &LoadSlot, reply: &Reply<'_>) -> Result<(u32, bool), &'st
             done.data.length
         }
         (LoadCall::Write, [_, _, OperationResults::Write(Ok(done)), _]) => done.count,
-        (LoadCall::Read | LoadCall::Write, _) => return Err("results of other operations"),
+        (LoadCall::Read | LoadCall::Write, _) => return Err(Error::OtherResults),
         _ => return Ok((0, true)),
     };
     Ok((count, count as usize == at.memory.len()))

@@ -367,10 +367,7 @@ impl Engine {
                 outcome,
             } in finished.drain(..)
             {
-                let (count, good) = match outcome {
-                    Ok(done) => done,
-                    Err(what) => bail!("{what}"),
-                };
+                let (count, good) = outcome?;
                 let begun_at = self.lanes[lane].places[place].begun;
                 let nanoseconds = (now - begun_at).as_nanos() as u64;
                 latencies.saturating_record(nanoseconds);

@@ -250,6 +250,31 @@ fn a_file_without_data_can_be_larger_than_the_store() {
 }
 
 #[test]
+fn a_load_ends_with_what_the_server_said() {
+    for (version, said) in [
+        (NfsVersion::Three, "WRITE: NFS3ERR_NOSPC"),
+        (NfsVersion::FourTwo, "WRITE: NFS4ERR_NOSPC"),
+    ] {
+        let running = Running::start("nfs4: { minor_versions: [2] }");
+        let client = client(&running);
+        let lanes = Lanes {
+            file_size: 1 << 40,
+            sparse: true,
+            ..lanes(version)
+        };
+        let mut engine = Engine::with(&client, lanes).expect("connects");
+        let workload = Workload {
+            random: true,
+            until: Until::Count(1 << 20),
+            ..Workload::new(Operation::Write, 4096, 4, Duration::ZERO)
+        };
+        let failed = engine.run(&workload, &ServerCpu::default(), &mut |_| {});
+        let failed = format!("{:#}", failed.expect_err("more than the store has"));
+        assert!(failed.contains(said), "{failed}");
+    }
+}
+
+#[test]
 fn version_3_opens_nothing() {
     let running = Running::start("");
     let client = client(&running);

@@ -29,6 +29,7 @@ pub use copy::CopyOptions;
 pub use error::Error;
 pub use mount::{mount, unmount};
 pub use procedures::{DirectoryEntry, DirectoryPart, ReadDone};
+pub(crate) use procedures::{take_plain, take_read};
 pub(crate) use tcp::call_over_tcp;
 pub use transfer::Transfer;
 

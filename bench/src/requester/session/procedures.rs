@@ -71,7 +71,7 @@ pub struct ReadDone {
 }
 
 /// Results that borrow nothing.
-pub(super) fn take_plain<'a, T: Decode<'a>, F: Decode<'a>>(
+pub(crate) fn take_plain<'a, T: Decode<'a>, F: Decode<'a>>(
     procedure: Procedure,
     reply: &Reply<'a>,
 ) -> Result<T, Error> {
@@ -82,7 +82,7 @@ pub(super) fn take_plain<'a, T: Decode<'a>, F: Decode<'a>>(
 
 /// Takes the results of a READ: data that came inline is copied to where it would have been
 /// written.
-pub(super) fn take_read(reply: &Reply<'_>, room: &[Slice]) -> Result<ReadDone, Error> {
+pub(crate) fn take_read(reply: &Reply<'_>, room: &[Slice]) -> Result<ReadDone, Error> {
     let results: ReadOk<'_> = take_plain::<_, Option<FileAttributes>>(Procedure::Read, reply)?;
     let length: usize = room.iter().map(Slice::len).sum();
     if results.count != results.data.length || results.count as usize > length {
