@@ -13,13 +13,6 @@ use super::pattern::Pattern;
 use super::workload::NfsVersion;
 use crate::requester::{CallTemplate, Connection, GssContext, Session};
 
-impl FileCount {
-    /// Files and directories.
-    pub(super) const fn all(self) -> u64 {
-        self.files.saturating_add(self.directories as u64)
-    }
-}
-
 /// Files named so far.
 static FILES: AtomicU64 = AtomicU64::new(0);
 
@@ -57,6 +50,13 @@ pub struct FileCount {
     pub files: u64,
     /// The directories that they are spread over.
     pub directories: usize,
+}
+
+impl FileCount {
+    /// Files and directories.
+    pub(super) const fn all(self) -> u64 {
+        self.files.saturating_add(self.directories as u64)
+    }
 }
 
 impl Lanes {

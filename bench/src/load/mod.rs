@@ -164,7 +164,7 @@ pub struct Run {
     file_size: usize,
 
     /// Give the files that size without writing data: they are holes, until WRITEs fill them.
-    #[arg(long, conflicts_with = "verify")]
+    #[arg(long, conflicts_with_all = ["verify", "tcp"])]
     sparse: bool,
 
     /// LOOKUP of random ones of so many files, which are made before and removed afterwards, on one

@@ -54,9 +54,7 @@ impl Operation {
     pub const fn moves_data(self) -> bool {
         matches!(self, Self::Read | Self::Write | Self::Mixed)
     }
-}
 
-impl Operation {
     /// Its call, if it is for one of many files.
     pub(super) const fn in_tree(self) -> Option<LoadCall> {
         match self {

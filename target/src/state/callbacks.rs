@@ -410,8 +410,10 @@ impl StateHome {
         let Some((session, _)) = job.and_then(|job| job.place) else {
             return;
         };
-        if let Ok((_, known)) = self.client_session_mut(session) {
-            known.back.check_contexts(remaining, lease);
+        if let Ok((index, known)) = self.client_session_mut(session)
+            && known.back.check_contexts(remaining, lease)
+        {
+            self.publish_conditions(index);
         }
     }
 

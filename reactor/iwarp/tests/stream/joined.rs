@@ -8,8 +8,8 @@ use proptest::prelude::*;
 
 use crate::framing::without_markers;
 use crate::support::{
-    End, Shared, completions, end, negotiated, pattern, peer_to_peer, receive_straight, send_some,
-    shared,
+    End, Shared, completions, end, negotiated, pattern, peer_to_peer, raw, receive_straight,
+    send_all, send_some, shared,
 };
 
 #[derive(Clone, Debug)]
@@ -258,4 +258,55 @@ proptest! {
         check(&mut here, &mut there, &mut expected);
         finish(&mut there, &expected);
     }
+}
+
+/// Where the next bytes of a payload go, of which the last eight are missing: offset, length, and
+/// bytes that may follow.
+fn missing(end: &mut End, ulpdu: &[u8]) -> (usize, usize, usize) {
+    let bytes = raw::fpdu(ulpdu, false);
+    // Behind the payload: no pad, and the CRC.
+    let (front, rest) = bytes.split_at(bytes.len() - 4 - 8);
+    end.receive(front).unwrap();
+    let direct = end.direct().expect("memory for the rest");
+    let found = (direct.offset, direct.length, direct.behind);
+    end.receive(rest).unwrap();
+    found
+}
+
+#[test]
+fn behind_a_payload_is_the_rest_of_its_exposure_or_read() {
+    const SINK: u32 = 7;
+    let agreed = Negotiated {
+        crc: false,
+        ..negotiated(Role::Responder)
+    };
+    let mut end = end(&agreed, 65_000);
+    let exposed = end.expose(shared(vec![0; 1000]), Access::RemoteWrite, 1);
+    let exposed = exposed.unwrap();
+    let write = raw::write(exposed.key, exposed.offset + 100, &[1; 300]);
+    assert_eq!(missing(&mut end, &write), (392, 8, 600));
+
+    // A Read that fills two pieces of memory.
+    let read = Operation::Read {
+        key: 1,
+        offset: 0,
+        sink: SINK,
+    };
+    for (operation, length) in [(read, 32), (Operation::ReadMore, 40)] {
+        let request = Request {
+            token: 1,
+            operation,
+            local: shared(vec![0; length]),
+            signalled: true,
+        };
+        end.post(request).unwrap();
+    }
+    assert!(!send_all(&mut end).is_empty());
+    let mut response = raw::response(SINK, 0, &[1; 24]);
+    // Not the last segment.
+    response[0] &= !raw::LAST;
+    assert_eq!(missing(&mut end, &response), (16, 8, 48));
+    let response = raw::response(SINK, 24, &[1; 48]);
+    let bytes = missing(&mut end, &response);
+    assert_eq!(bytes, (32, 8, 0), "in the second piece");
 }
