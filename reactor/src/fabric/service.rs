@@ -4,8 +4,9 @@
 //! turn. Clients (addresses) have equal parts of a turn, however many connections they have: an
 //! equal part of the events that can be reported, and a number of bytes. A client that exceeds its
 //! bytes with a long message pays for it in its next round (deficit round robin). The connections
-//! of one client take turns: none is served again before all others that waited. With more clients
-//! than a turn can serve well, a round lasts several turns.
+//! of one client take turns: none is served again before all others that waited. New connections in
+//! the queue come before those served in the turn before. With more clients than a turn can serve
+//! well, a round lasts several turns.
 
 use std::cell::Cell;
 use std::collections::{HashMap, VecDeque};
@@ -69,7 +70,7 @@ pub(super) struct ServiceQueue {
     waiting: VecDeque<QueuedConnection>,
     /// Visited in this turn, when their client had used its part.
     skipped: Vec<QueuedConnection>,
-    /// Served in this turn, with work left.
+    /// Served in the latest turn, with work left. They come last in the next one.
     served: Vec<QueuedConnection>,
     accounts: HashMap<IpAddr, Rc<ServiceAccount>>,
     sweep_at: usize,
@@ -127,12 +128,22 @@ impl ServiceQueue {
 
     /// Waiting connections.
     pub(super) fn len(&self) -> usize {
-        self.waiting.len()
+        self.waiting.len() + self.served.len()
+    }
+
+    /// Clients with connections in the queue.
+    pub(super) fn clients(&self) -> usize {
+        self.clients
+    }
+
+    /// Changes the number of bytes that each client moves in a round.
+    pub(super) fn set_quantum(&mut self, quantum: usize) {
+        self.quantum = quantum;
     }
 
     /// Whether none waits.
     pub(super) fn is_empty(&self) -> bool {
-        self.waiting.is_empty()
+        self.len() == 0
     }
 
     /// Appends a connection. It must not be in the queue.
@@ -148,6 +159,7 @@ impl ServiceQueue {
 
     /// Begins a turn with space for this number of events.
     pub(super) fn begin(&mut self, room: usize) {
+        self.waiting.extend(self.served.drain(..));
         self.room = room;
         if !self.goes_on {
             self.begin_round();
@@ -222,13 +234,13 @@ impl ServiceQueue {
         }
     }
 
-    /// Ends a turn. Connections that had to wait come first in the next one.
+    /// Ends a turn. Connections that had to wait come first in the next one, then those that are
+    /// added before it begins: whoever sends little is not behind those with much to send.
     pub(super) fn end(&mut self) {
         self.goes_on = !self.waiting.is_empty();
         while let Some(connection) = self.skipped.pop() {
             self.waiting.push_front(connection);
         }
-        self.waiting.extend(self.served.drain(..));
     }
 }
 
@@ -400,6 +412,41 @@ mod tests {
                 );
             }
         }
+    }
+
+    #[test]
+    fn a_new_connection_comes_before_those_with_more_to_send() {
+        let bulk = Pending {
+            events: 1,
+            step: 64 << 10,
+        };
+        let mut provider = Provider::new(vec![vec![bulk]; 3]);
+        provider.turn();
+        let queue = &mut provider.queue;
+        let account = queue.account(IpAddr::from([10, 0, 0, 3]));
+        queue.push(name(3, 0), &account);
+        queue.begin(ROOM);
+        let order: Vec<_> = std::iter::from_fn(|| {
+            let (connection, _) = queue.next()?;
+            let client = connection.id.generation;
+            queue.served(connection, ServiceUse::default(), true);
+            Some(client)
+        })
+        .collect();
+        assert_eq!(order, [3, 0, 1, 2]);
+    }
+
+    #[test]
+    fn a_smaller_quantum_counts_from_the_next_round_on() {
+        let bulk = Pending {
+            events: 1,
+            step: 64 << 10,
+        };
+        let mut provider = Provider::new(vec![vec![bulk]; 2]);
+        assert_eq!(provider.turn()[0][0].bytes, QUANTUM);
+        provider.queue.set_quantum(128 << 10);
+        let got = provider.turn();
+        assert_eq!([got[0][0].bytes, got[1][0].bytes], [128 << 10; 2]);
     }
 
     #[test]

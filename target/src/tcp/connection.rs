@@ -26,9 +26,8 @@ const DIRECT_MIN: usize = 16 << 10;
 /// the announced length.
 const DIRECT_MAX: usize = 128 << 10;
 
-/// Bytes read from one connection, and bytes sent to it, before others get their turn: it bounds how
-/// long others wait. Half a MiB of data with its headers fits; more is no faster.
-const BYTES_TURN: usize = (512 + 16) << 10;
+/// Bytes sent in a turn to a connection that receives little.
+const LIGHT_BELOW: usize = 64 << 10;
 
 /// The reason for the end of a connection.
 #[derive(Debug, thiserror::Error)]
@@ -86,6 +85,8 @@ pub(super) struct TcpConnection {
     /// socket.
     queued_bytes: u64,
     sent_bytes: u64,
+    /// Bytes sent in the latest turn; of more bytes in an earlier one a half for each turn since.
+    sent_lately: usize,
     window: TransferWindow,
 }
 
@@ -154,14 +155,16 @@ impl TcpConnection {
             partial_since: None,
             queued_bytes: 0,
             sent_bytes: 0,
+            sent_lately: 0,
             window: TransferWindow::default(),
         }
     }
 
-    /// Reads available data and passes complete records to `take` while that returns true. It may
-    /// exchange the record for other memory, and gets the number in flight.
+    /// Reads available data, about `most` bytes of it, and passes complete records to `take` while
+    /// that returns true. It may exchange the record for other memory, and gets the number in flight.
     pub fn read(
         &mut self,
+        most: usize,
         scratch: &mut [u8],
         now: Instant,
         records: &Rc<RecordBudget>,
@@ -169,7 +172,7 @@ impl TcpConnection {
     ) -> Result<Reading, Ended> {
         let leftover = std::mem::take(&mut self.leftover);
         let mut held = self.scan(&leftover, now, records, take)?;
-        let mut budget = BYTES_TURN;
+        let mut budget = most;
         while !held && !self.finished {
             if budget == 0 {
                 return Ok(Reading::More);
@@ -271,10 +274,24 @@ impl TcpConnection {
         self.outgoing.push_back(Outgoing::Call(record, 0));
     }
 
-    /// Sends what the socket accepts, up to [`BYTES_TURN`]. `done` gets each reply that was
-    /// completely accepted. Returns whether the socket may accept more.
-    pub fn send(&mut self, done: &mut dyn FnMut(ReplyRecord)) -> Result<bool, Ended> {
-        let mut budget = BYTES_TURN;
+    /// Sends what the socket accepts, up to `most` bytes. `done` gets each reply that was completely
+    /// accepted. Returns whether the socket may accept more.
+    pub fn send(&mut self, most: usize, done: &mut dyn FnMut(ReplyRecord)) -> Result<bool, Ended> {
+        let before = self.sent_bytes;
+        let outcome = self.send_some(most, done);
+        let sent = (self.sent_bytes - before) as usize;
+        if sent > 0 {
+            // The rest of much data may be little.
+            self.sent_lately = sent.max(self.sent_lately / 2);
+        }
+        outcome
+    }
+
+    fn send_some(
+        &mut self,
+        mut budget: usize,
+        done: &mut dyn FnMut(ReplyRecord),
+    ) -> Result<bool, Ended> {
         while !self.outgoing.is_empty() {
             let mut write = GatheredWrite::new(budget);
             for record in &self.outgoing {
@@ -319,6 +336,11 @@ impl TcpConnection {
     /// The most calls in flight at once in the latest one to two seconds before `now`.
     pub fn in_flight_peak(&self, now: Instant) -> u32 {
         self.peak.most(now, count(self.in_flight))
+    }
+
+    /// Whether it waits for little, if for anything.
+    pub fn is_light(&self) -> bool {
+        !self.is_sending() && self.sent_lately < LIGHT_BELOW
     }
 
     /// Whether bytes wait for the socket.
@@ -384,6 +406,8 @@ mod tests {
     use crate::call::{Peer, TransportKind};
     use crate::flow::Flow;
 
+    const MOST: usize = 128 << 10;
+
     #[test]
     fn others_have_their_turn_before_all_is_sent() {
         let registry = Registry::new(HugepagePolicy::Off);
@@ -399,7 +423,7 @@ mod tests {
         let identity = ConnectionRef::new(&flow, share, peer, clock.now());
         let mut connection = TcpConnection::new(identity, near, true);
 
-        let length = 32 * BYTES_TURN;
+        let length = 32 * MOST;
         connection.queue_call(vec![7; length]);
         let reader = std::thread::spawn(move || {
             let mut received = Vec::new();
@@ -407,9 +431,9 @@ mod tests {
         });
         while connection.is_sending() {
             let before = connection.sent_bytes;
-            connection.send(&mut drop).unwrap();
+            connection.send(MOST, &mut drop).unwrap();
             let sent = connection.sent_bytes - before;
-            assert!(sent <= BYTES_TURN as u64, "{sent} bytes in one turn");
+            assert!(sent <= MOST as u64, "{sent} bytes in one turn");
             std::thread::yield_now();
         }
         drop(connection);

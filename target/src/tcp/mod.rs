@@ -14,6 +14,7 @@ mod records;
 mod reply_record;
 mod reverse;
 mod server;
+mod turns;
 mod worker;
 
 use std::time::Duration;

@@ -2,7 +2,7 @@
 
 use std::future::Future;
 use std::io::ErrorKind;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use millrace_mempool::Pool;
 use millrace_reactor::Alarm;
-use millrace_reactor::accept::{AcceptPause, is_shortage};
+use millrace_reactor::accept::AcceptPause;
 use rustix::event::{Timespec, epoll};
 use rustix::net::sockopt;
 
@@ -20,6 +20,7 @@ use super::connection::{Ended, Reading, TcpConnection};
 use super::records::RecordBudget;
 use super::reply_record::ReplyRecord;
 use super::reverse::{Outbox, TcpReversePath};
+use super::turns::ConnectionTurns;
 use super::worker::{ServedCall, TcpCall, TcpShared, serve_at_once, work};
 use crate::call::{Answer, Peer, Serve, TransportKind};
 use crate::flow::Flow;
@@ -31,7 +32,10 @@ use millrace_primitives::Counter;
 
 mod ending;
 mod eviction;
+mod listener;
 mod report;
+
+pub use listener::PreparedListener;
 
 /// The shortest interval between polls of the sockets while nothing happens there: a system call
 /// per turn of a busy reactor would cost its RDMA connections more than TCP clients can notice.
@@ -121,21 +125,6 @@ pub struct TcpCounters {
 /// A task that serves calls.
 type Task = Pin<Box<dyn Future<Output = ()>>>;
 
-/// A bound listener that has accepted nothing yet.
-#[derive(Debug)]
-pub struct PreparedListener {
-    socket: TcpListener,
-    address: SocketAddr,
-}
-
-impl PreparedListener {
-    /// Its address.
-    #[must_use]
-    pub fn address(&self) -> SocketAddr {
-        self.address
-    }
-}
-
 /// The TCP transport of one reactor.
 pub struct TcpServer<S: Serve> {
     config: TcpConfig,
@@ -160,6 +149,7 @@ pub struct TcpServer<S: Serve> {
     scratch: Vec<u8>,
     /// Connections to be read or written without an event.
     again: Vec<ConnectionId>,
+    turns: ConnectionTurns,
     /// Connections with replies of this turn, which are sent together.
     answered_now: Vec<ConnectionId>,
     /// Connections whose calls must be answered before more is read.
@@ -209,6 +199,7 @@ impl<S: Serve> TcpServer<S> {
             events: Vec::with_capacity(EVENTS),
             scratch: vec![0; 64 << 10],
             again: Vec::new(),
+            turns: ConnectionTurns::default(),
             answered_now: Vec::new(),
             held: Vec::new(),
             polled: None,
@@ -225,53 +216,6 @@ impl<S: Serve> TcpServer<S> {
         self.config.transfers = transfers;
     }
 
-    /// Listens at an address and returns the bound one. At most one listener.
-    ///
-    /// # Errors
-    /// If the address cannot be bound.
-    pub fn listen(&mut self, address: SocketAddr) -> std::io::Result<SocketAddr> {
-        self.listen_on(TcpListener::bind(address)?)
-    }
-
-    /// As [`TcpServer::listen`], on a socket that already listens.
-    ///
-    /// # Errors
-    /// If the socket cannot be watched.
-    pub fn listen_on(&mut self, socket: TcpListener) -> std::io::Result<SocketAddr> {
-        let prepared = self.prepare_socket(socket)?;
-        let bound = prepared.address;
-        self.take_listener(prepared);
-        Ok(bound)
-    }
-
-    /// Prepares a second listener. Nothing is accepted from it before [`TcpServer::take_listener`];
-    /// dropping it discards it.
-    ///
-    /// # Errors
-    /// If the address cannot be bound.
-    pub fn prepare_listener(&self, address: SocketAddr) -> std::io::Result<PreparedListener> {
-        self.prepare_socket(TcpListener::bind(address)?)
-    }
-
-    fn prepare_socket(&self, socket: TcpListener) -> std::io::Result<PreparedListener> {
-        socket.set_nonblocking(true)?;
-        let data = epoll::EventData::new_u64(LISTENER);
-        epoll::add(&self.epoll, &socket, data, epoll::EventFlags::IN)?;
-        let address = socket.local_addr()?;
-        Ok(PreparedListener { socket, address })
-    }
-
-    /// Replaces the listener by this one. Connections continue.
-    pub fn take_listener(&mut self, prepared: PreparedListener) {
-        self.listener = Some(prepared.socket);
-        self.pause.end();
-    }
-
-    /// A second handle on the listener's socket, if it listens.
-    pub fn listening_socket(&self) -> Option<std::io::Result<OwnedFd>> {
-        Some(self.listener.as_ref()?.try_clone().map(OwnedFd::from))
-    }
-
     fn live(&self) -> Vec<ConnectionId> {
         let slots = (0_u32..).zip(&self.slots);
         let live = slots.filter(|(_, slot)| slot.connection.is_some());
@@ -280,12 +224,6 @@ impl<S: Serve> TcpServer<S> {
             generation: slot.generation,
         })
         .collect()
-    }
-
-    /// Stops listening. Connections continue.
-    pub fn stop_listening(&mut self) {
-        self.listener = None;
-        self.pause.end();
     }
 
     /// Adopts a connection, of this server's listener or another's.
@@ -366,7 +304,7 @@ impl<S: Serve> TcpServer<S> {
             self.polled = Some(now);
             work += self.poll_sockets(now);
         }
-        work += self.serve(now) + self.send_calls(now);
+        work += self.serve(now) + self.send_calls(now) + self.go_on_with_others(now);
         if due(self.checked, CHECK_PAUSE) {
             self.checked = Some(now);
             self.look_who_is_admitted();
@@ -380,12 +318,6 @@ impl<S: Serve> TcpServer<S> {
 
     fn poll_sockets(&mut self, now: Instant) -> usize {
         let mut work = 0;
-        for id in std::mem::take(&mut self.again) {
-            if let Some(slot) = self.slots.get_mut(id.index as usize) {
-                slot.goes_on = false;
-            }
-            work += self.advance(id, now);
-        }
         self.events.clear();
         let spare = rustix::buffer::spare_capacity(&mut self.events);
         if let Err(error) = epoll::wait(&self.epoll, spare, Some(&Timespec::default()))
@@ -410,67 +342,16 @@ impl<S: Serve> TcpServer<S> {
         work
     }
 
-    fn accept(&mut self, now: Instant) {
-        // A burst of connections must not delay other work.
-        for _ in 0..EVENTS {
-            let Some(listener) = &self.listener else {
-                return;
-            };
-            match listener.accept() {
-                Ok((_, peer))
-                    if self
-                        .shared
-                        .flow
-                        .clients()
-                        .bans()
-                        .has(peer.ip().to_canonical(), now) =>
-                {
-                    self.counters.refused.add(1);
-                }
-                // Those that no export admits stay here, so that their number is limited.
-                Ok((socket, peer))
-                    if self.config.hand_over
-                        && self.shared.service.admits(peer.ip().to_canonical()) =>
-                {
-                    if self.accepted.len() < self.config.connections {
-                        self.accepted.push(socket);
-                    } else {
-                        self.counters.refused.add(1);
-                    }
-                }
-                Ok((socket, peer)) => {
-                    if let Err(error) = self.adopt(socket, now) {
-                        tracing::debug!(%peer, %error, "TCP connection turned away");
-                    }
-                }
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
-                Err(error) if is_shortage(&error) => {
-                    if self.pause.begin(now) {
-                        tracing::warn!(%error, "no TCP connections can be accepted for a moment");
-                    }
-                    self.counters.accept_pauses.add(1);
-                    return self.hear_listener(false);
-                }
-                Err(error) => {
-                    if self.cannot_accept.is_due(now) {
-                        tracing::warn!(%error, "accepting a TCP connection failed");
-                    }
-                    return;
-                }
+    /// Goes on with connections that have used up a turn, once those with little to do were served.
+    fn go_on_with_others(&mut self, now: Instant) -> usize {
+        let mut work = 0;
+        for id in std::mem::take(&mut self.again) {
+            if let Some(slot) = self.slots.get_mut(id.index as usize) {
+                slot.goes_on = false;
             }
+            work += self.advance(id, now);
         }
-    }
-
-    /// Enables or disables events of the listener.
-    fn hear_listener(&self, reports: bool) {
-        let Some(listener) = &self.listener else {
-            return;
-        };
-        let mut interest = epoll::EventFlags::empty();
-        interest.set(epoll::EventFlags::IN, reports);
-        let data = epoll::EventData::new_u64(LISTENER);
-        // It fails only for descriptors not in the set.
-        let _ = epoll::modify(&self.epoll, listener, data, interest);
+        work
     }
 
     /// Serves what was read and queues the replies.
@@ -601,6 +482,7 @@ impl<S: Serve> TcpServer<S> {
             counters,
             scratch,
             slots,
+            turns,
             ..
         } = self;
         let Some(slot) = slots
@@ -612,7 +494,9 @@ impl<S: Serve> TcpServer<S> {
         let Some(connection) = &mut slot.connection else {
             return Ok(());
         };
-        let sends_more = connection.send(&mut |reply| {
+        let client = connection.identity.peer().address;
+        let most = turns.bytes(client, now);
+        let sends_more = connection.send(most, &mut |reply| {
             counters.replies.add(1);
             shared.keep_slices(reply.into_slices());
         })?;
@@ -631,17 +515,18 @@ impl<S: Serve> TcpServer<S> {
             shared.flow.called_by_tcp(identity.share());
             let mut reading = Reading::Held;
             if allowed(connection.in_flight) {
-                reading = connection.read(scratch, now, records, &mut |record, in_flight| {
-                    let call = TcpCall {
-                        id,
-                        arrived: now,
-                        record: records.hold(record, &identity),
-                        is_authenticated: false,
-                    };
-                    calls.start(call, |call| serve_at_once(shared, call));
-                    counters.records.add(1);
-                    allowed(in_flight)
-                })?;
+                reading =
+                    connection.read(most, scratch, now, records, &mut |record, in_flight| {
+                        let call = TcpCall {
+                            id,
+                            arrived: now,
+                            record: records.hold(record, &identity),
+                            is_authenticated: false,
+                        };
+                        calls.start(call, |call| serve_at_once(shared, call));
+                        counters.records.add(1);
+                        allowed(in_flight)
+                    })?;
             }
             match reading {
                 Reading::Empty => {}
@@ -659,6 +544,9 @@ impl<S: Serve> TcpServer<S> {
         connection.check(config, now)?;
         let mut interest = epoll::EventFlags::empty();
         interest.set(epoll::EventFlags::IN, connection.is_open() && !slot.held);
+        if connection.is_light() {
+            turns.served_light(client, now);
+        }
         let waits = connection.is_sending() && !sends_more;
         interest.set(epoll::EventFlags::OUT, waits);
         if interest != slot.interest {

@@ -71,6 +71,8 @@ pub(super) struct IwarpConnection {
     pub(super) idle_polls: u32,
     /// In the provider's queue of connections to serve.
     pub(super) is_active: bool,
+    /// Bytes sent in the latest turn; of more bytes in an earlier one a half for each turn since.
+    pub(super) sent_lately: usize,
     /// In the provider's queue of connections to flush.
     pub(super) is_dirty: bool,
     /// Its client's account of the first queue.
@@ -119,6 +121,7 @@ impl IwarpConnection {
             send_error: None,
             idle_polls: 0,
             is_active: false,
+            sent_lately: 0,
             is_dirty: false,
             receiving,
             sending,

@@ -15,7 +15,7 @@ use super::provider::Iwarp;
 use super::shared::LISTENER;
 use super::slots::SlotState;
 use super::socket::{self, ArrivedSocket};
-use super::stream::BYTES_TURN;
+use super::stream::{BYTES_TURN, BYTES_TURN_SHORT, LIGHT_BELOW};
 use crate::accept::{AcceptPause, is_shortage};
 use crate::fabric::service::{ServiceAllowance, ServiceUse};
 use crate::fabric::{Carrier, ControlPath, Event, Incoming, ListenerId, QueuePairId};
@@ -167,6 +167,7 @@ impl Iwarp {
     /// Serves the active connections, as far as their events can be reported.
     fn serve(&mut self, now: Instant, events: &mut Vec<Event>, unasked: bool) -> usize {
         let mut work = 0;
+        self.has_light = false;
         self.active.begin(events.capacity() - events.len());
         while events.len() < events.capacity()
             && let Some((connection, allowance)) = self.active.next()
@@ -229,6 +230,7 @@ impl Iwarp {
             }
             return (false, work, bytes);
         }
+        self.has_light |= connection.sent_lately < LIGHT_BELOW && !connection.has_unsent();
         if !connection.is_dirty && connection.wants_to_send() {
             connection.is_dirty = true;
             self.dirty.push(id, &connection.sending);
@@ -246,6 +248,11 @@ impl Iwarp {
     /// Sends all pending data.
     pub(super) fn flush_all(&mut self) -> usize {
         let mut work = 0;
+        let is_shared = self.active.clients() > 1 && self.has_light;
+        self.dirty.set_quantum(match is_shared {
+            true => BYTES_TURN_SHORT,
+            false => BYTES_TURN,
+        });
         self.dirty.begin(usize::MAX);
         while let Some((queued, allowance)) = self.dirty.next() {
             let id = queued.id;

@@ -44,6 +44,8 @@ pub struct Iwarp {
     pub(super) dirty: ServiceQueue,
     /// Connections that have not sent their request, the oldest first.
     pub(super) half_open: VecDeque<QueuePairId>,
+    /// A connection served in this turn waits for little, if for anything.
+    pub(super) has_light: bool,
     pub(super) polls: u32,
     /// Bytes sent and received since the kernel was last queried.
     pub(super) moved: usize,
@@ -65,6 +67,7 @@ impl Iwarp {
             active: ServiceQueue::new(BYTES_TURN),
             dirty: ServiceQueue::new(BYTES_TURN),
             half_open: VecDeque::new(),
+            has_light: false,
             polls: 0,
             moved: 0,
             has_stale_changes: false,

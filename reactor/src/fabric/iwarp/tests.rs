@@ -9,6 +9,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::poll::IDLE_POLLS_MAX;
 use super::slots::SlotState;
+use super::stream::BYTES_TURN_SHORT;
 use super::{Iwarp, IwarpConfig};
 use crate::fabric::{
     ConnectParameters, ControlPath, DataPath, Event, Operation, PrivateData, QueuePairId,
@@ -273,6 +274,12 @@ fn a_client_with_bulk_data_delays_a_request_of_an_idle_one_by_little_data() {
         let sent = counters.bytes_out.get() - before;
         assert!(sent < BULK_MOST, "{sent} bytes were sent meanwhile");
     }
+    // From now on it counts as active, and turns are shorter.
+    let before = counters.bytes_out.get();
+    server.provider.flush(Instant::now());
+    let sent = counters.bytes_out.get() - before;
+    let most = BYTES_TURN_SHORT as u64;
+    assert!((1..=most).contains(&sent), "{sent} bytes in one turn");
 }
 
 /// A connection from a host that sends nothing.
