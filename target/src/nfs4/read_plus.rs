@@ -19,6 +19,10 @@ use crate::store_times::StoreClass;
 const SEGMENTS_MAX: usize = 16;
 const DATA_MAX: u32 = 256 << 10;
 
+/// A shorter hole, which a range begins or ends with, is told as data. Linux receives an answer into
+/// the space that READ's would take, and fails (EIO) if the heads of parts take more than holes save.
+const HOLE_MIN: u64 = 512;
+
 /// Bytes around the data: end of file, count, and for each part its kind, offset and length, with
 /// the round-up of data.
 const AROUND: usize = BARE + 8 + SEGMENTS_MAX * 20;
@@ -113,8 +117,9 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
                 found.eof = read.await?.end_of_file;
                 return Ok(found);
             };
-            if data > at {
-                let hole = data.min(end) - at;
+            let data = data.min(end);
+            let hole = data - at;
+            if hole >= HOLE_MIN {
                 found.parts.push(FilePart {
                     offset: at,
                     hole,
@@ -123,9 +128,12 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
                 at += hole;
                 continue;
             }
-            let hole = self.next_content(file, at, RangeContent::Hole).await?;
-            let length = hole.unwrap_or(end).min(end) - at;
-            let length = u32::try_from(length).unwrap_or(u32::MAX).min(room);
+            let hole = self.next_content(file, data, RangeContent::Hole).await?;
+            let mut until = hole.unwrap_or(end).min(end);
+            if end - until < HOLE_MIN {
+                until = end;
+            }
+            let length = u32::try_from(until - at).unwrap_or(u32::MAX).min(room);
             let read = self.store(file, StoreClass::Read);
             let read = read.read(&file.caller, file.handle, at, length, &mut slices);
             let length = read.await?.length;

@@ -494,11 +494,20 @@ fn v4_v42_19_and_20_reads_tell_holes() {
     let (size, data) = (BLOCK as u32, |at: u64, bytes: &[u8]| {
         (at, Ok(bytes.to_vec()))
     });
-    assert_eq!(read(0, 10), (vec![(0, Err(10))], false));
+    assert_eq!(read(0, 1000), (vec![(0, Err(1000))], false));
     assert_eq!(read(0, 0), (vec![], false));
     assert_eq!(
         read(5, size),
         (vec![(5, Err(BLOCK - 5)), data(BLOCK, &block[..5])], false)
+    );
+    // Holes that are too short to save anything.
+    assert_eq!(read(0, 10), (vec![data(0, &[0; 10])], false));
+    let before = [&[0; 3], &block[..5]].concat();
+    assert_eq!(read(BLOCK - 3, 8), (vec![data(BLOCK - 3, &before)], false));
+    let behind = [&block[size as usize - 5..], &[0; 3]].concat();
+    assert_eq!(
+        read(2 * BLOCK - 5, 8),
+        (vec![data(2 * BLOCK - 5, &behind)], false)
     );
     let rest = (2 * BLOCK, Err(2 * BLOCK));
     let end = data(4 * BLOCK, &block[..10]);
@@ -516,6 +525,46 @@ fn v4_v42_19_and_20_reads_tell_holes() {
     );
     for offset in [4 * BLOCK + 10, u64::MAX] {
         assert_eq!(read(offset, 100), (vec![], true));
+    }
+    // No answer is longer than one of READ, as Linux provides no more space.
+    let around = [
+        BLOCK - 513,
+        BLOCK - 512,
+        BLOCK - 511,
+        BLOCK - 3,
+        BLOCK,
+        BLOCK + 1,
+        BLOCK + 511,
+    ];
+    let places = (0..5).flat_map(|block| around.map(|at| at + block * BLOCK));
+    for offset in places.chain([0, 3]) {
+        for count in [1, 3, 4, 35, 513, size - 1, size + 3, 2 * size + 1, 4 * size] {
+            let (parts, _) = read(offset, count);
+            let lengths = parts.iter().map(|(_, part)| match part {
+                Ok(data) => 16 + data.len().next_multiple_of(4),
+                Err(_) => 20,
+            });
+            let length: usize = lengths.sum();
+            let most = 16 + (count as usize).next_multiple_of(4);
+            assert!(length <= most, "{count} bytes at {offset}: {length} bytes");
+            let ends = parts.iter().map(|(at, part)| match part {
+                Ok(data) => at + data.len() as u64,
+                Err(hole) => at + hole,
+            });
+            let expected = std::iter::once(offset).chain(ends.clone());
+            assert!(
+                parts
+                    .iter()
+                    .map(|(at, _)| *at)
+                    .eq(expected.take(parts.len()))
+            );
+            let end = (offset + u64::from(count)).min(4 * BLOCK + 10).max(offset);
+            assert_eq!(
+                ends.last().unwrap_or(offset),
+                end,
+                "{count} bytes at {offset}"
+            );
+        }
     }
     // A long one is cut, and what comes goes on without a gap.
     let long = bench.file(b"long", 0o644);
