@@ -11,10 +11,10 @@ from harness import Failure, Mount
 
 
 def mount(context):
-    """Mounts the export and makes sure that RDMA carries it."""
+    """Mounts the export and makes sure that the transport is the one asked for."""
     context.mounted.mount()
     shown = context.mounted.shown()
-    for option in (f"vers={context.mounted.version()}", "proto=rdma"):
+    for option in (f"vers={context.mounted.version()}", f"proto={context.mounted.transport}"):
         check(option in shown, f"the kernel shows {','.join(shown)}")
     context.mounted.counters()
     os.listdir(context.root)

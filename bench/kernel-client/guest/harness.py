@@ -108,11 +108,11 @@ def command(*words, limit=CASE_LIMIT):
 class Mount:
     """One export of the server, mounted."""
 
-    def __init__(self, server, path, point, transport="rdma", extra=()):
+    def __init__(self, server, path, point, transport=None, extra=()):
         self.server = server
         self.path = path
         self.point = point
-        self.transport = transport
+        self.transport = transport or server.get("transport", "rdma")
         self._extra = extra
 
     def options(self):
@@ -165,24 +165,36 @@ class Mount:
         raise Failure(f"{self.point} is not mounted")
 
     def transports(self):
-        """The counters of each connection, by the kernel's names for them."""
+        """The counters of each connection, by the kernel's names for them. TCP has those up to bad_xids."""
         names = (
             "port bind_count connect_count connect_time idle_time sends receives bad_xids "
             "requests_used backlog read_chunks write_chunks reply_chunks request_bytes "
             "reply_bytes pulled_up fixed_up hardway_registrations failed_marshals bad_replies "
             "nomsg_calls"
         ).split()
+        kept = names if self.transport == "rdma" else names[:8]
+        found = [dict(zip(kept, map(int, fields[2:]))) for fields in self.statistics()
+                 if fields[:2] == ["xprt:", self.transport]]
+        if not found:
+            raise Failure(f"{self.point} has no transport {self.transport}")
+        return found
+
+    def statistics(self):
+        """The lines of this mount in the kernel's statistics, as lists of words."""
         inside = False
         found = []
         with open("/proc/self/mountstats", encoding="utf-8") as table:
             for line in table:
                 if line.startswith("device "):
                     inside = f" mounted on {self.point} " in line
-                elif inside and line.split()[:2] == ["xprt:", "rdma"]:
-                    found.append(dict(zip(names, map(int, line.split()[2:]))))
-        if not found:
-            raise Failure(f"{self.point} has no RDMA transport")
+                elif inside:
+                    found.append(line.split())
         return found
+
+    def moved(self):
+        """Bytes that the client has read from the server and written there."""
+        told = next(fields for fields in self.statistics() if fields[:1] == ["bytes:"])
+        return int(told[5]) + int(told[6])
 
     def counters(self):
         """The counters of the first connection."""
