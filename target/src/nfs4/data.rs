@@ -62,13 +62,7 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
         let file = self.object(OperationStatus::IsDirectory)?;
         let state = self.stateid(arguments.state)?;
         let _guard = self.begin_io(file, state, StateIdUse::Read).await?;
-        // A short answer is always allowed; what cannot be carried must not be tried.
-        let room = u32::try_from(reply.data_room(AROUND_DATA)).unwrap_or(u32::MAX);
-        let count = arguments.count.min(TRANSFER_MAX).min(room);
-        if count == 0 && arguments.count > 0 {
-            // Success without data would have the client ask again for ever.
-            return Err(reply.too_big(AROUND_DATA + 4));
-        }
+        let count = reply.data_count(arguments.count, AROUND_DATA)?;
         let slices = &mut reply.inner().slices;
         let store = self.store(file, StoreClass::Read);
         let read = store

@@ -1,5 +1,8 @@
-//! READ_PLUS (RFC 7862 section 15.10): data and holes. Its data is never in a chunk of its own (RFC
-//! 8267 section 6.1), so it is copied into the message.
+//! READ_PLUS (RFC 7862 section 15.10): data and holes.
+//!
+//! Linux reads with it by version 4.2 over TCP. A range without holes is answered as by READ, with
+//! data from the store's memory. Otherwise, and where a call has chunks for results of READ, data
+//! is copied into the message: it is never in a chunk of its own (RFC 8267 section 6.1).
 
 use arrayvec::ArrayVec;
 use millrace_store::{RangeContent, Store, StoreError};
@@ -23,9 +26,15 @@ const DATA_MAX: u32 = 256 << 10;
 /// the space that READ's would take, and fails (EIO) if the heads of parts take more than holes save.
 const HOLE_MIN: u64 = 512;
 
-/// Bytes around the data: end of file, count, and for each part its kind, offset and length, with
+/// Bytes around the data of a range without holes: end of file, count, kind, offset and length.
+const AROUND_WHOLE: usize = BARE + 24;
+/// Bytes around data and holes: end of file, count, and for each part its kind, offset and length, with
 /// the round-up of data.
 const AROUND: usize = BARE + 8 + SEGMENTS_MAX * 20;
+
+/// Kinds of parts (`data_content4`).
+const DATA: u32 = 0;
+const HOLE: u32 = 1;
 
 /// A part of a file.
 struct FilePart {
@@ -54,6 +63,75 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
             Ok(begun) => begun,
             Err(status) => return reply.refuse(number, status),
         };
+        let before = reply.inner().slices.len();
+        let whole = match reply.has_chunks() || reply.is_data_copied() {
+            true => Ok(None),
+            false => self.read_without_holes(file, arguments, reply).await,
+        };
+        match whole {
+            Ok(Some((0, eof))) => reply.push_with(number, |out| {
+                OperationStatus::Ok.encode(out)?;
+                out.bool(eof)?;
+                out.u32(0).map(|()| OperationStatus::Ok)
+            }),
+            Ok(Some((length, eof))) => {
+                reply.inner().account.read += length;
+                reply.push_data(number, length as usize, |out| {
+                    out.bool(eof)?;
+                    out.u32(1)?;
+                    out.u32(DATA)?;
+                    out.u64(arguments.offset)
+                })
+            }
+            Ok(None) => {
+                reply.inner().slices.truncate(before);
+                Box::pin(self.read_parts(file, arguments, reply)).await
+            }
+            Err(status) => {
+                reply.inner().slices.truncate(before);
+                reply.refuse(number, status)
+            }
+        }
+    }
+
+    /// Reads a range: the number of bytes, whose slices are appended to the reply's, and whether
+    /// they reach the end of the file. `None` if it has holes.
+    async fn read_without_holes(
+        &self,
+        file: &ExportedObject<'c, S>,
+        arguments: &ReadOperation,
+        reply: &mut CompoundReply<'_>,
+    ) -> Result<Option<(u32, bool)>, OperationStatus> {
+        let (offset, count) = (
+            arguments.offset,
+            reply.data_count(arguments.count, AROUND_WHOLE)?,
+        );
+        let slices = &mut reply.inner().slices;
+        let read = self.store(file, StoreClass::Read);
+        let read = read.read(&file.caller, file.handle, offset, count, slices);
+        let outcome = match read.await {
+            Ok(outcome) => outcome,
+            Err(error) => return Err(self.range_status(file, error).await),
+        };
+        let found = Some((outcome.length, outcome.end_of_file));
+        if outcome.attributes.used >= outcome.attributes.size {
+            return Ok(found);
+        }
+        let end = offset.saturating_add(outcome.length.into());
+        match self.next_content(file, offset, RangeContent::Hole).await {
+            Ok(hole) => Ok(found.filter(|_| hole.is_none_or(|hole| hole >= end))),
+            Err(error) => Err(self.range_status(file, error).await),
+        }
+    }
+
+    /// Answers with data and holes.
+    async fn read_parts(
+        &self,
+        file: &ExportedObject<'c, S>,
+        arguments: &ReadOperation,
+        reply: &mut CompoundReply<'_>,
+    ) -> OperationStatus {
+        let number = OperationNumber::ReadPlus.number();
         reply
             .reserve(AROUND + arguments.count.min(DATA_MAX) as usize)
             .await;
@@ -80,7 +158,7 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
             out.bool(found.eof)?;
             out.u32(found.parts.len() as u32)?;
             for part in &found.parts {
-                out.u32(u32::from(part.hole > 0))?;
+                out.u32(if part.hole > 0 { HOLE } else { DATA })?;
                 out.u64(part.offset)?;
                 match part.hole {
                     0 => out.opaque(&part.data)?,

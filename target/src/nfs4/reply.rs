@@ -13,6 +13,7 @@ use millrace_wire::xdr::{Encode, Encoder, Error, ITEMS_MAX, Result as XdrResult}
 use super::counters::Nfs4Counters;
 use super::table::BARE;
 use crate::call::{BulkResult, BulkResults, Reply};
+use crate::file_data::TRANSFER_MAX;
 
 /// Bytes of the largest failure of any operation: a failed SETATTR returns the attributes that were
 /// set.
@@ -275,6 +276,25 @@ impl<'r> CompoundReply<'r> {
             }
             Some(None) => inline,
         }
+    }
+
+    /// The number of bytes to read for an operation that asks for `count`, and whose result has
+    /// `around` other bytes. A short answer is always allowed; what cannot be carried must not be
+    /// tried.
+    ///
+    /// # Errors
+    /// There is no room for any: success without data would have the client ask again for ever.
+    pub fn data_count(&self, count: u32, around: usize) -> Result<u32, OperationStatus> {
+        let room = u32::try_from(self.data_room(around)).unwrap_or(u32::MAX);
+        match count.min(TRANSFER_MAX).min(room) {
+            0 if count > 0 => Err(self.too_big(around + 4)),
+            count => Ok(count),
+        }
+    }
+
+    /// Whether the call has chunks for results.
+    pub fn has_chunks(&self) -> bool {
+        self.reply.limits().apart.iter().any(Option::is_some)
     }
 
     /// Whether the next data has no place beside the message, so that it has to be encoded.

@@ -5,7 +5,7 @@ use std::cell::Cell;
 use millrace::call::Serve;
 use millrace_wire::nfs4::{
     AttributeNumber as Number, Bitmap, CompoundReplyHeader, HasStatus, Operation, OperationResults,
-    OperationStatus as Status, ResultsReader, SequenceOperation, SessionId, StateId,
+    OperationStatus as Status, ReadOperation, ResultsReader, SequenceOperation, SessionId, StateId,
 };
 use millrace_wire::rpcrdma::{CallChunks, ReadSegment, Segment};
 use millrace_wire::xdr::{Bulk, Decode, Decoder};
@@ -216,22 +216,32 @@ fn v4_ulb_01_only_some_items_have_chunks_of_their_own() {
     );
 
     // Results of other operations do not use a write chunk.
-    let root = client.bench().walk("/export");
-    client.file = root;
+    let call = client.call(&[write_at(StateId::ANONYMOUS, 0, Bulk::inline(&[7; 100]))]);
+    client.succeed(&inline(&CallChunks::default(), &call));
     let (memory, segments) = client.sink(LENGTH, 1);
     let chunks = CallChunks {
         writes: &[&segments],
         ..CallChunks::default()
     };
-    let wanted = Bitmap::of(&[Number::Size]);
-    let call = client.call(&[Operation::Readdir(list(wanted))]);
-    let reply = parse(&client.exchange(&inline(&chunks, &call)));
-    assert_eq!(
-        reply.writes.iter().map(|one| lengths(one)).next(),
-        Some(vec![0])
-    );
-    assert!(reply.inline && statuses(&reply.message) == [Status::Ok; 3]);
-    assert_eq!(memory.bytes(), [0xee; LENGTH]);
+    let read_plus = Operation::ReadPlus(ReadOperation {
+        state: StateId::ANONYMOUS,
+        offset: 0,
+        count: 100,
+    });
+    let readdir = Operation::Readdir(list(Bitmap::of(&[Number::Size])));
+    let root = client.bench().walk("/export");
+    for operation in [read_plus, readdir] {
+        let call = client.call(&[operation]);
+        let reply = parse(&client.exchange(&inline(&chunks, &call)));
+        assert_eq!(
+            reply.writes.iter().map(|one| lengths(one)).next(),
+            Some(vec![0])
+        );
+        assert!(reply.inline && statuses(&reply.message) == [Status::Ok; 3]);
+        assert_eq!(memory.bytes(), [0xee; LENGTH]);
+        client.sequence.set(client.sequence.get() + 1);
+        client.file.clone_from(&root);
+    }
     client.world.check_clean();
 }
 
