@@ -69,11 +69,14 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
             false => self.read_without_holes(file, arguments, reply).await,
         };
         match whole {
-            Ok(Some((0, eof))) => reply.push_with(number, |out| {
-                OperationStatus::Ok.encode(out)?;
-                out.bool(eof)?;
-                out.u32(0).map(|()| OperationStatus::Ok)
-            }),
+            Ok(Some((0, eof))) => {
+                reply.inner().slices.truncate(before);
+                reply.push_with(number, |out| {
+                    OperationStatus::Ok.encode(out)?;
+                    out.bool(eof)?;
+                    out.u32(0).map(|()| OperationStatus::Ok)
+                })
+            }
             Ok(Some((length, eof))) => {
                 reply.inner().account.read += length;
                 reply.push_data(number, length as usize, |out| {

@@ -36,6 +36,7 @@ mod mutated;
 mod names;
 mod operators;
 mod owners;
+mod read_plus;
 mod removed_files;
 mod restart;
 mod revocation;

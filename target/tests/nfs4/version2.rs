@@ -11,10 +11,10 @@ use millrace_reactor::Clock;
 use millrace_wire::nfs3::Stability;
 use millrace_wire::nfs4::{
     Attribute, AttributeNumber as Number, Attributes, Bitmap, CloneOperation, CommitOperation,
-    CopyFailure, CopyOk, CopyOperation, CopyRequirements, FileSegment, HasStatus, HoleSegment,
-    IoAdviseOperation, NetworkLocation, NewObject, OpenClaim, OpenOperation, Operation,
-    OperationResults, OperationStatus as Status, ReadOperation, SeekOperation, SeekReply,
-    SpaceOperation, StateId, StateOwner, WriteOperation, advice, share,
+    CopyFailure, CopyOk, CopyOperation, CopyRequirements, HasStatus, IoAdviseOperation,
+    NetworkLocation, NewObject, OpenClaim, OpenOperation, Operation, OperationResults,
+    OperationStatus as Status, ReadOperation, SeekOperation, SeekReply, SpaceOperation, StateId,
+    StateOwner, WriteOperation, advice, share,
 };
 use millrace_wire::xdr::{Array, BoundedBytes, Bulk};
 
@@ -22,7 +22,7 @@ use crate::session_client::{ServerFolders, SessionClient, kill};
 use crate::support::nfs4::{Bench4, create, put, set};
 use crate::support::{connection, rules};
 
-const BLOCK: u64 = 64 << 10;
+pub const BLOCK: u64 = 64 << 10;
 
 fn space(offset: u64, length: u64) -> SpaceOperation {
     SpaceOperation {
@@ -48,7 +48,7 @@ fn seek(offset: u64, what: u32) -> Operation<'static> {
     })
 }
 
-fn write(offset: u64, data: &[u8]) -> Operation<'_> {
+pub fn write(offset: u64, data: &[u8]) -> Operation<'_> {
     Operation::Write(WriteOperation {
         state: StateId::ANONYMOUS,
         offset,
@@ -98,12 +98,12 @@ fn open(access: u32) -> Operation<'static> {
     })
 }
 
-fn bytes(length: u64) -> Vec<u8> {
+pub fn bytes(length: u64) -> Vec<u8> {
     (0..length).map(|at| (at * 7 + at / 256) as u8).collect()
 }
 
 /// The status of one operation on a file.
-fn on(bench: &Bench4, file: &[u8], operation: Operation<'_>) -> Status {
+pub fn on(bench: &Bench4, file: &[u8], operation: Operation<'_>) -> Status {
     bench.statuses(&[put(file), operation])[1]
 }
 
@@ -113,7 +113,7 @@ fn between(bench: &Bench4, from: &[u8], to: &[u8], operation: Operation<'_>) -> 
     *bench.statuses(&operations).last().unwrap()
 }
 
-fn fill(bench: &Bench4, file: &[u8], data: &[u8]) {
+pub fn fill(bench: &Bench4, file: &[u8], data: &[u8]) {
     for (at, part) in data.chunks(1 << 20).enumerate() {
         assert_eq!(on(bench, file, write((at as u64) << 20, part)), Status::Ok);
     }
@@ -451,140 +451,6 @@ fn v4_v42_18_hints_are_no_errors() {
     );
     let root = bench.walk("/export");
     assert_eq!(on(&bench, &root, advise), Status::WrongType);
-}
-
-type Parts = Vec<(u64, Result<Vec<u8>, u64>)>;
-
-fn read_plus(
-    bench: &Bench4,
-    file: &[u8],
-    offset: u64,
-    count: u32,
-) -> Result<(Parts, bool), Status> {
-    let operation = Operation::ReadPlus(ReadOperation {
-        state: StateId::ANONYMOUS,
-        offset,
-        count,
-    });
-    let results = bench.run(&[put(file), operation]);
-    let (_, all) = results.read();
-    match &all[1] {
-        OperationResults::ReadPlus(Ok(reply)) => {
-            let parts = reply.segments.iter().map(|segment| match segment {
-                FileSegment::Data(data) => (data.offset, Ok(data.data.to_vec())),
-                FileSegment::Hole(HoleSegment { offset, length }) => (offset, Err(length)),
-            });
-            Ok((parts.collect(), reply.eof))
-        }
-        other => Err(other.status()),
-    }
-}
-
-#[test]
-fn v4_v42_19_and_20_reads_tell_holes() {
-    let bench = Bench4::new();
-    let file = bench.file(b"file", 0o644);
-    let block = bytes(BLOCK);
-    assert_eq!(on(&bench, &file, write(BLOCK, &block)), Status::Ok);
-    assert_eq!(
-        on(&bench, &file, write(4 * BLOCK, &block[..10])),
-        Status::Ok
-    );
-    let read = |offset, count| read_plus(&bench, &file, offset, count).unwrap();
-    let (size, data) = (BLOCK as u32, |at: u64, bytes: &[u8]| {
-        (at, Ok(bytes.to_vec()))
-    });
-    assert_eq!(read(0, 1000), (vec![(0, Err(1000))], false));
-    assert_eq!(read(0, 0), (vec![], false));
-    assert_eq!(
-        read(5, size),
-        (vec![(5, Err(BLOCK - 5)), data(BLOCK, &block[..5])], false)
-    );
-    // Holes that are too short to save anything.
-    assert_eq!(read(0, 10), (vec![data(0, &[0; 10])], false));
-    let before = [&[0; 3], &block[..5]].concat();
-    assert_eq!(read(BLOCK - 3, 8), (vec![data(BLOCK - 3, &before)], false));
-    let behind = [&block[size as usize - 5..], &[0; 3]].concat();
-    assert_eq!(
-        read(2 * BLOCK - 5, 8),
-        (vec![data(2 * BLOCK - 5, &behind)], false)
-    );
-    let rest = (2 * BLOCK, Err(2 * BLOCK));
-    let end = data(4 * BLOCK, &block[..10]);
-    assert_eq!(
-        read(BLOCK + 1, 4 * size),
-        (vec![data(BLOCK + 1, &block[1..]), rest, end], true)
-    );
-    assert_eq!(
-        read(4 * BLOCK, 9),
-        (vec![data(4 * BLOCK, &block[..9])], false)
-    );
-    assert_eq!(
-        read(4 * BLOCK, 10),
-        (vec![data(4 * BLOCK, &block[..10])], true)
-    );
-    for offset in [4 * BLOCK + 10, u64::MAX] {
-        assert_eq!(read(offset, 100), (vec![], true));
-    }
-    // No answer is longer than one of READ, as Linux provides no more space.
-    let around = [
-        BLOCK - 513,
-        BLOCK - 512,
-        BLOCK - 511,
-        BLOCK - 3,
-        BLOCK,
-        BLOCK + 1,
-        BLOCK + 511,
-    ];
-    let places = (0..5).flat_map(|block| around.map(|at| at + block * BLOCK));
-    for offset in places.chain([0, 3]) {
-        for count in [1, 3, 4, 35, 513, size - 1, size + 3, 2 * size + 1, 4 * size] {
-            let (parts, _) = read(offset, count);
-            let lengths = parts.iter().map(|(_, part)| match part {
-                Ok(data) => 16 + data.len().next_multiple_of(4),
-                Err(_) => 20,
-            });
-            let length: usize = lengths.sum();
-            let most = 16 + (count as usize).next_multiple_of(4);
-            assert!(length <= most, "{count} bytes at {offset}: {length} bytes");
-            let mut ends = parts.iter().map(|(at, part)| match part {
-                Ok(data) => at + data.len() as u64,
-                Err(hole) => at + hole,
-            });
-            let expected = std::iter::once(offset).chain(ends.clone());
-            assert!(
-                parts
-                    .iter()
-                    .map(|(at, _)| *at)
-                    .eq(expected.take(parts.len()))
-            );
-            let end = (offset + u64::from(count)).min(4 * BLOCK + 10).max(offset);
-            assert_eq!(
-                ends.next_back().unwrap_or(offset),
-                end,
-                "{count} bytes at {offset}"
-            );
-        }
-    }
-    // What is too long for one answer goes on without a gap.
-    let long = bench.file(b"long", 0o644);
-    let bytes = bytes(1 << 20);
-    fill(&bench, &long, &bytes);
-    let mut all = Vec::new();
-    loop {
-        let (parts, eof) = read_plus(&bench, &long, all.len() as u64, 1 << 20).unwrap();
-        assert_eq!(parts.len(), 1);
-        for (offset, part) in parts {
-            assert_eq!(offset, all.len() as u64);
-            all.extend(part.unwrap());
-        }
-        if eof {
-            break;
-        }
-    }
-    assert!(all == bytes);
-    let root = bench.walk("/export");
-    assert_eq!(read_plus(&bench, &root, 0, 10), Err(Status::WrongType));
 }
 
 #[test]
