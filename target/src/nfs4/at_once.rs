@@ -63,7 +63,6 @@ enum ReadingOperation<'a> {
     Getfh,
     Lookup(&'a [u8]),
     Read(ReadOperation),
-    ReadPlus(ReadOperation),
 }
 
 impl<'a> ReadOnlyCompound<'a> {
@@ -77,7 +76,7 @@ impl<'a> ReadOnlyCompound<'a> {
         let selection = FileSelection::decode(&mut input)?;
         let mut reading = ArrayVec::new();
         for _ in 0..count {
-            reading.push(ReadingOperation::decode(&mut input, header.minor_version)?);
+            reading.push(ReadingOperation::decode(&mut input)?);
         }
         Some(Self { selection, reading })
     }
@@ -89,20 +88,18 @@ pub(super) fn is_next(input: &mut Decoder<'_>, known: OperationNumber) -> bool {
 }
 
 impl<'a> ReadingOperation<'a> {
-    fn decode(input: &mut Decoder<'a>, minor_version: u32) -> Option<Self> {
+    fn decode(input: &mut Decoder<'a>) -> Option<Self> {
         const ACCESS: u32 = OperationNumber::Access.number();
         const GETATTR: u32 = OperationNumber::Getattr.number();
         const GETFH: u32 = OperationNumber::Getfh.number();
         const LOOKUP: u32 = OperationNumber::Lookup.number();
         const READ: u32 = OperationNumber::Read.number();
-        const READ_PLUS: u32 = OperationNumber::ReadPlus.number();
         let decoded = match input.u32().ok()? {
             ACCESS => input.u32().map(Self::Access),
             GETATTR => Bitmap::decode(input).map(Self::Getattr),
             GETFH => Ok(Self::Getfh),
             LOOKUP => Decode::decode(input).map(Self::Lookup),
             READ => ReadOperation::decode(input).map(Self::Read),
-            READ_PLUS if minor_version >= 2 => ReadOperation::decode(input).map(Self::ReadPlus),
             _ => return None,
         };
         decoded.ok()
@@ -115,7 +112,6 @@ impl<'a> ReadingOperation<'a> {
             Self::Getfh => OperationNumber::Getfh,
             Self::Lookup(_) => OperationNumber::Lookup,
             Self::Read(_) => OperationNumber::Read,
-            Self::ReadPlus(_) => OperationNumber::ReadPlus,
         }
     }
 }
@@ -200,7 +196,6 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
                     reply.push_status(number, outcome.err().unwrap_or(OperationStatus::Ok))
                 }
                 ReadingOperation::Read(arguments) => at_once(self.read(arguments, reply))?,
-                ReadingOperation::ReadPlus(arguments) => at_once(self.read_plus(arguments, reply))?,
             };
         }
         // A transport without memory for the reply has the whole call executed by a task, which the

@@ -284,6 +284,7 @@ impl<'r> CompoundReply<'r> {
     ///
     /// # Errors
     /// There is no room for any: success without data would have the client ask again for ever.
+    #[inline]
     pub fn data_count(&self, count: u32, around: usize) -> Result<u32, OperationStatus> {
         let room = u32::try_from(self.data_room(around)).unwrap_or(u32::MAX);
         match count.min(TRANSFER_MAX).min(room) {

@@ -60,7 +60,8 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
             Operation::OffloadStatus(_) | Operation::OffloadCancel(_) => {
                 reply.refuse(number, OperationStatus::BadStateId)
             }
-            Operation::ReadPlus(arguments) => self.read_plus(arguments, reply).await,
+            // Its future would make that of every operation larger.
+            Operation::ReadPlus(arguments) => Box::pin(self.read_plus(arguments, reply)).await,
             Operation::Getxattr(name) => self.get_xattr(name, reply).await,
             Operation::Setxattr(arguments) => {
                 let results = self.set_xattr(arguments).await;

@@ -24,14 +24,6 @@ fn file(bench: &Bench4) -> Vec<u8> {
     file
 }
 
-fn read_plus(offset: u64, count: u32) -> Operation<'static> {
-    Operation::ReadPlus(ReadOperation {
-        state: StateId::ANONYMOUS,
-        offset,
-        count,
-    })
-}
-
 /// The message of operations behind a SEQUENCE.
 fn message(bench: &Bench4, operations: &[Operation<'_>]) -> Vec<u8> {
     let mut all = vec![bench.next_sequence()];
@@ -55,9 +47,6 @@ fn difference(before: &[(&str, u64, u64)], after: &[(&str, u64, u64)]) -> Vec<(u
 fn what_only_reads_is_answered_at_once_as_in_a_task() {
     let bench = Bench4::new();
     let (root, file) = (bench.walk("/export"), file(&bench));
-    let sparse = bench.file(b"sparse", 0o644);
-    let write = write_at(StateId::ANONYMOUS, 100_000, Bulk::inline(&[7; 10]));
-    assert_eq!(bench.run(&[put(&sparse), write]).status(), Status::Ok);
     let lookup = Operation::Lookup(b"file");
     let getfh = Operation::Getfh(());
     let access = Operation::Access(access_bits::READ | access_bits::MODIFY);
@@ -76,10 +65,7 @@ fn what_only_reads_is_answered_at_once_as_in_a_task() {
     for (offset, count) in [(0, 0), (0, 4096), (4000, 1000), (9_999, 100), (1 << 40, 1)] {
         compounds.push(vec![put(&file), read(offset, count)]);
         compounds.push(vec![put(&file), read(offset, count), read(1, 7), GETATTR]);
-        compounds.push(vec![put(&file), read_plus(offset, count), GETATTR]);
     }
-    compounds.push(vec![put(&sparse), read_plus(0, 200_000), read(1, 7)]);
-    compounds.push(vec![put(&root), read_plus(0, 10), GETATTR]);
     for apart in [LIMITS.apart, one_chunk(1 << 20)] {
         bench.limits.set(Limits { apart, ..LIMITS });
         for operations in &compounds {
@@ -101,19 +87,6 @@ fn what_only_reads_is_answered_at_once_as_in_a_task() {
         }
     }
     assert_eq!(bench.state.abandoned.get(), 0);
-}
-
-#[test]
-fn v4_v42_19_minor_version_one_has_no_reads_that_tell_holes() {
-    let bench = Bench4::new();
-    let file = file(&bench);
-    bench.minor_version.set(1);
-    let message = message(&bench, &[put(&file), read_plus(0, 10)]);
-    assert_eq!(bench.send_at_once(&message), None);
-    let results = bench.results(&message);
-    let (_, all) = results.read();
-    let last = all.last().map(HasStatus::status);
-    assert_eq!(last, Some(Status::IllegalOperation));
 }
 
 #[test]
