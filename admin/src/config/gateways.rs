@@ -1,12 +1,12 @@
 //! Servers of the same files that act as one.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::validate::Problems;
-use super::{Config, KeyPath};
+use super::{Config, KeyPath, Switch};
 
 /// The longest name of a gateway.
 const NAME_MAX: usize = 64;
@@ -22,6 +22,27 @@ pub struct Gateways {
     /// They keep the records of their clients there.
     #[schema(value_type = String)]
     pub directory: PathBuf,
+    /// Whether gateways tell each other what opens access and deny to others. Each open of a shared
+    /// file then takes two requests or more to that file system. Without it, opens that deny something
+    /// are refused. All gateways need the same setting. By default `off`.
+    #[serde(default = "off")]
+    pub share_reservations: Switch,
+}
+
+impl Gateways {
+    /// A gateway of this name, with all else by default.
+    #[must_use]
+    pub fn new(name: &str, directory: &Path) -> Self {
+        Self {
+            name: name.to_owned(),
+            directory: directory.to_owned(),
+            share_reservations: off(),
+        }
+    }
+}
+
+fn off() -> Switch {
+    Switch::Off
 }
 
 /// Whether a gateway can have this name, which is that of a folder, too.

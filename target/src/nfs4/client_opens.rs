@@ -10,6 +10,7 @@ use super::client_translation::{key, stateid, status, wire_stateid};
 use super::seam::{OpenBasis, OpenGrant, OpenRequest};
 use crate::state::{
     DelegationOutcome, DelegationRequest, DelegationWish, FileUse, OpenTerms, ShareMode,
+    StateError, StateHome,
 };
 
 /// Bits of `share_access` that are about delegations.
@@ -53,33 +54,41 @@ pub(super) async fn open(
         is_lasting: request.is_lasting,
         granted_by: Some(compound.referring()),
     };
-    let (outcome, delegation, notifies) = state
-        .ask_recorded(move |home, now| {
-            if let Some(claimed) = claimed {
-                home.claim_delegation(client, &file, &claimed, now)?;
-            }
-            if truncates {
-                home.check_delegations(Some(client), &file, FileUse::Truncate, now)?;
-            }
-            if let Some(writes) = reclaimed {
-                home.check_delegation_reclaim(client, &file, writes, &wanted)?;
-            }
-            let terms = OpenTerms {
-                is_delegable: terms.is_delegable
-                    || home.may_record_delegation(client, &file, access, &wanted, now),
-                ..terms
-            };
-            let outcome = home.open_under(terms, client, &owner, file, (access, deny), now)?;
-            home.hold(&file, hold);
-            let delegation = match (claimed, reclaimed) {
-                (Some(_), _) => DelegationOutcome::Resource,
-                (_, Some(writes)) => home.reclaim_delegation(client, file, writes, &wanted, now),
-                _ => home.delegate(client, file, outcome.access, &wanted, now),
-            };
-            Ok((outcome, delegation, home.has_backchannel(session)))
-        })
-        .await
-        .map_err(|error| status(&error))?;
+    let grant = move |home: &mut StateHome, now| {
+        if let Some(claimed) = claimed {
+            home.claim_delegation(client, &file, &claimed, now)?;
+        }
+        if truncates {
+            home.check_delegations(Some(client), &file, FileUse::Truncate, now)?;
+        }
+        if let Some(writes) = reclaimed {
+            home.check_delegation_reclaim(client, &file, writes, &wanted)?;
+        }
+        let terms = OpenTerms {
+            is_delegable: terms.is_delegable
+                || home.may_record_delegation(client, &file, access, &wanted, now),
+            ..terms
+        };
+        let outcome = home.open_under(terms, client, &owner, file, (access, deny), now)?;
+        home.hold(&file, hold);
+        let delegation = match (claimed, reclaimed) {
+            (Some(_), _) => DelegationOutcome::Resource,
+            (_, Some(writes)) => home.reclaim_delegation(client, file, writes, &wanted, now),
+            _ => home.delegate(client, file, outcome.access, &wanted, now),
+        };
+        Ok((outcome, delegation, home.has_backchannel(session)))
+    };
+    let mut opened = state.ask_recorded(grant.clone()).await;
+    if let Err(StateError::Unannounced) = opened {
+        let announced = state.ask_recorded_for_later(move |home, now, asker| {
+            home.announce_share(client, file, (access, deny), terms.reclaims, asker, now)
+        });
+        opened = match announced.await {
+            Ok(()) => state.ask_recorded(grant).await,
+            Err(error) => Err(error),
+        };
+    }
+    let (outcome, delegation, notifies) = opened.map_err(|error| status(&error))?;
     let notifies = if notifies {
         open_flags::MAY_NOTIFY_LOCK
     } else {

@@ -248,7 +248,9 @@ pub(super) fn status(error: &StateError) -> OperationStatus {
         StateError::Locked => OperationStatus::Locked,
         StateError::Denied(_) => OperationStatus::Denied,
         StateError::LocksHeld => OperationStatus::LocksHeld,
-        StateError::Delay | StateError::Unrecorded(_) => OperationStatus::Delay,
+        StateError::Delay | StateError::Unannounced | StateError::Unrecorded(_) => {
+            OperationStatus::Delay
+        }
         StateError::NoSpc => OperationStatus::NoSpace,
         StateError::Grace => OperationStatus::Grace,
         StateError::NoGrace => OperationStatus::NoGrace,

@@ -492,9 +492,14 @@ fn join_gateways(
     tracing::info!(
         name = gateways.name,
         directory = %gateways.directory.display(),
-        "one of several gateways; opens of shared files that deny access to others are refused, as \
-         gateways do not know what each other's opens deny"
+        "one of several gateways"
     );
+    if joined.announcements().is_none() {
+        tracing::info!(
+            "opens of shared files that deny access to others are refused; with \
+             gateways.share_reservations: on, gateways know what each other's opens deny"
+        );
+    }
     let mut warnings = LogLimit::default();
     joined.wait_for_others(|names| {
         if warnings.is_due(Instant::now()) {
@@ -530,7 +535,8 @@ fn client_state(
         let identity = ServerIdentity { owner, scope };
         let state = SharedClientState::new(reactors, &config.nfs4, identity)?;
         let state = state.with_records(&gateway.records(), Some(gateway.lock()))?;
-        return Ok(Some(state.with_taken(gateway.taken()?)));
+        let state = state.of_gateway(gateway.taken()?, gateway.announcements());
+        return Ok(Some(state));
     }
     let identity = ServerIdentity::alone(owner);
     let state = SharedClientState::new(reactors, &config.nfs4, identity)?;

@@ -4,7 +4,7 @@
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io::{self, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -14,6 +14,7 @@ use millrace_reactor::{Alarm, Clock, ReactorHandle, SendError};
 use millrace_store::any::AnyVolume;
 
 use super::client_records::{RecordBatches, RecordFolder, RecordWriter};
+use super::gateways::ShareThreads;
 use super::host_locks::{HostLockThreads, LockReport};
 use super::lock::StateLock;
 use super::metrics::client_state::StateGauges;
@@ -24,7 +25,7 @@ use crate::handle::{HandleKey, HandleSecrets};
 use crate::nfs4::{CallbackSender, ClientState, ForReactor, ServerIdentity};
 use crate::state::{
     CallbackOrder, HomeAnswer, HomeLink, HomeOutbox, HomeRequest, RecordProgress, RecoveredClients,
-    StateConfig, StateHome, StateTerms, StateViews,
+    SharedDenials, StateConfig, StateHome, StateTerms, StateViews,
 };
 
 /// The reactor that keeps the state.
@@ -50,6 +51,8 @@ pub struct SharedClientState {
     holds_grants: bool,
     /// Clients of other gateways, which are not recorded here yet.
     taken: Vec<RecoveredClients>,
+    /// Where gateways announce what opens access and deny.
+    announcements: Option<PathBuf>,
     gauges: Arc<StateGauges>,
     /// Of all reactors.
     alarms: Arc<Mutex<Vec<Alarm>>>,
@@ -89,6 +92,7 @@ impl SharedClientState {
             identity,
             holds_grants: false,
             taken: Vec::new(),
+            announcements: None,
             minor_versions: settings.minor_versions.clone(),
             epoch: Instant::now(),
             views: Arc::default(),
@@ -129,12 +133,21 @@ impl SharedClientState {
     }
 
     /// The state of one of several gateways: it grants nothing until [`StateHome::hold_grants`] lets
-    /// it. `taken`: clients of others that may reclaim here.
+    /// it. `taken`: clients of others that may reclaim here. `announcements`: where gateways announce
+    /// what opens access and deny; without it, opens of shared files deny nothing.
     #[must_use]
-    pub fn with_taken(mut self, taken: Vec<RecoveredClients>) -> Self {
+    pub fn of_gateway(
+        mut self,
+        taken: Vec<RecoveredClients>,
+        announcements: Option<PathBuf>,
+    ) -> Self {
         self.holds_grants = true;
-        self.config.denials_unknown_elsewhere = true;
+        self.config.shared_denials = match announcements {
+            Some(_) => SharedDenials::Announced,
+            None => SharedDenials::Refused,
+        };
         self.taken = taken;
+        self.announcements = announcements;
         self
     }
 
@@ -193,6 +206,10 @@ impl SharedClientState {
             scanned: self.epoch,
             gauges: self.gauges.clone(),
             host_locks: HostLockThreads::new(alarm.clone()),
+            shares: self
+                .announcements
+                .clone()
+                .map(|folder| ShareThreads::new(folder, alarm.clone())),
             batches: self.records.as_ref().map(|(_, batches)| batches.clone()),
             epoch: self.epoch,
             slots_most: self.config.fore_most.requests,
@@ -222,6 +239,8 @@ pub struct HomePost {
     gauges: Arc<StateGauges>,
     /// Takes locks on the host, once there are any.
     host_locks: HostLockThreads,
+    /// Tells other gateways what opens access and deny.
+    shares: Option<ShareThreads>,
     /// Where changes of records go.
     batches: Option<RecordBatches>,
     epoch: Instant,
@@ -316,6 +335,24 @@ impl HomePost {
         work
     }
 
+    /// Goes on with what other gateways are told of opens, where the state is kept. Returns the
+    /// amount of work done.
+    pub fn announce_shares(&mut self, state: &ClientState) -> usize {
+        let (link, mut work) = (state.link(), 0);
+        let Some(shares) = &mut self.shares else {
+            return work;
+        };
+        while let Some((ticket, answer)) = shares.answer() {
+            let _ = link.ask_here(|home, now| home.share_announced(ticket, answer, now));
+            work += 1;
+        }
+        while let Some(order) = link.ask_here(|home, _| home.take_share_order()).flatten() {
+            shares.send(order);
+            work += 1;
+        }
+        work
+    }
+
     /// Hands changes of records over, where the state is kept, and ends waits for them.
     pub fn record(&self, state: &ClientState) {
         if let Some(batches) = &self.batches {
@@ -346,9 +383,9 @@ impl HomePost {
 
     /// Whether something is to be sent.
     pub fn is_waiting(&self, state: &ClientState) -> bool {
-        let changes = state
-            .link()
-            .ask_here(|home, _| home.has_record_changes() || home.has_host_orders());
+        let changes = state.link().ask_here(|home, _| {
+            home.has_record_changes() || home.has_host_orders() || home.has_share_orders()
+        });
         let is_empty = self.callbacks.is_empty() && self.answers.is_empty();
         !is_empty || !self.outbox.borrow().is_empty() || changes == Some(true)
     }
@@ -379,6 +416,7 @@ impl HomePost {
         let _ = state.link().ask_here(|home, now| {
             home.expire_clients(now);
             home.end_recalls(now);
+            home.end_announcements(now);
             home.limit_slots(slots);
             home.divide_slots(now);
             home.relieve(now);

@@ -274,6 +274,7 @@ where
         {
             let programs = &self.responder.shared().programs;
             let mut work = home.lock_on_host(state, |export| programs.volume(export));
+            work += home.announce_shares(state);
             work += home.call_clients(state);
             home.send(&self.peers);
             home.scan(state, self.responder.shared().flow.pressure(), now);

@@ -84,6 +84,10 @@ pub enum StateError {
     /// The client has to ask again later.
     #[error("not now")]
     Delay,
+    /// Other gateways have to be told first what the open accesses and denies
+    /// ([`announce_share`](super::StateHome::announce_share)). It was not granted.
+    #[error("the share reservation is not announced yet")]
+    Unannounced,
     /// The operation depends on a change of durable records with this serial number, which is not
     /// durable yet. It had no effect.
     #[error("a record is not durable yet")]

@@ -8,6 +8,7 @@ use std::time::Duration;
 use siphasher::sip::SipHasher24;
 
 use super::address_shares::AddressShares;
+use super::announced_shares::AnnouncedShares;
 use super::callbacks::CallbackJobs;
 use super::clients::ClientTables;
 use super::delegation_guards::DelegationGuards;
@@ -66,9 +67,8 @@ pub struct StateConfig {
     pub delegations: bool,
     /// Whether clients may know a file by another handle than callbacks do: nothing is delegated.
     pub handles_vary: bool,
-    /// Whether other servers of the same files know nothing of what opens deny: opens of such
-    /// files deny nothing.
-    pub denials_unknown_elsewhere: bool,
+    /// What opens of files may deny that other servers serve as well.
+    pub shared_denials: SharedDenials,
     /// Most bytes of replies that slots keep, all together.
     pub reply_cache: usize,
     /// Upper limits of fore channels.
@@ -106,7 +106,7 @@ impl Default for StateConfig {
             waiters_per_file: 1 << 10,
             delegations: true,
             handles_vary: false,
-            denials_unknown_elsewhere: false,
+            shared_denials: SharedDenials::Unannounced,
             reply_cache: 64 << 20,
             // 1 MiB of data, and the rest of the message.
             fore_most: limits((1 << 20) + 4096, 8192, 64, 64),
@@ -114,6 +114,17 @@ impl Default for StateConfig {
             back_least: limits(512, 0, 2, 1),
         }
     }
+}
+
+/// What opens may deny of files that other servers serve as well.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SharedDenials {
+    /// Everything. Others are not told.
+    Unannounced,
+    /// Nothing, as others are not told.
+    Refused,
+    /// Everything. Other gateways are told before an open is granted.
+    Announced,
 }
 
 /// What may change while the state is kept.
@@ -214,6 +225,7 @@ pub struct StateHome {
     pub(super) relief: Option<ReliefRequest>,
     pub(super) holder_queries: HolderQueries,
     pub(super) host_locks: HostLocks,
+    pub(super) announced_shares: AnnouncedShares,
     pub(super) fences: Arc<IoFences>,
     /// No lease runs out before this.
     pub(super) earliest_lease_end: Duration,
@@ -251,6 +263,7 @@ impl StateHome {
             relief: None,
             holder_queries: HolderQueries::default(),
             host_locks: HostLocks::default(),
+            announced_shares: AnnouncedShares::default(),
             fences: Arc::new(IoFences::new(config.reactors)),
             earliest_lease_end: Duration::ZERO,
             events: VecDeque::new(),

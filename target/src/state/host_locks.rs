@@ -195,7 +195,7 @@ impl HostLocks {
         self.jobs.len() >= WAITS_MAX && self.jobs.values().filter(of_client).count() >= WAITS_MAX
     }
 
-    fn answer<T: Send + 'static>(&mut self, asker: AnswerTicket, answer: T) {
+    pub(super) fn answer<T: Send + 'static>(&mut self, asker: AnswerTicket, answer: T) {
         let late = HomeAnswer::late(asker, answer);
         self.answers.push_back((asker.reactor, late));
     }

@@ -16,9 +16,10 @@
 //! - I/O that has begun with state that is revoked ends before the state is granted to others
 //!   ([`IoFences`]).
 //! - Locks that the host takes as well: the home orders them ([`HostLockOrder`]); a thread carries the
-//!   orders out.
+//!   orders out. The same with share reservations that other gateways are told of ([`ShareOrder`]).
 
 mod address_shares;
+mod announced_shares;
 mod backchannel;
 mod callbacks;
 mod clients;
@@ -59,6 +60,7 @@ mod table;
 mod tests;
 mod waiters;
 
+pub use announced_shares::{ShareAction, ShareAnswer, ShareOrder};
 pub use backchannel::{
     BindingRequest, BoundChannels, CallbackCredentials, CallbackParameters, CallbackPath,
 };
@@ -78,7 +80,7 @@ pub use files::FileKey;
 pub use gateways::{GatewayRecord, GatewayRecords};
 pub use grace::{GraceStatus, RecoveredClients};
 pub use holder_queries::{ChangedSize, HolderAttributes};
-pub use home::{StateConfig, StateEvent, StateHome, StateTerms, StateViews};
+pub use home::{SharedDenials, StateConfig, StateEvent, StateHome, StateTerms, StateViews};
 pub use host_locks::{HostLockAction, HostLockAnswer, HostLockOrder};
 pub use lease::LeaseCells;
 pub use link::{AnswerTicket, HomeAnswer, HomeLink, HomeOutbox, HomeRequest};

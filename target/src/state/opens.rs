@@ -94,8 +94,8 @@ impl StateHome {
     /// RECLAIM_COMPLETE and in the grace period, [`StateError::ShareDenied`], and
     /// [`StateError::NoSpc`] or [`StateError::Delay`] at limits; for reclaims
     /// [`StateError::NoGrace`], [`StateError::ReclaimConflict`], and [`StateError::ReclaimBad`] of
-    /// what is not granted here. [`StateError::Unrecorded`], and [`StateError::BadSession`] if the
-    /// client is gone.
+    /// what is not granted here. [`StateError::Unannounced`], [`StateError::Unrecorded`], and
+    /// [`StateError::BadSession`] if the client is gone.
     pub fn open_under(
         &mut self,
         terms: OpenTerms,
@@ -109,12 +109,6 @@ impl StateHome {
             return Err(StateError::Inval);
         }
         let holder = self.check_grant(client, terms.reclaims, now)?;
-        if terms.is_shared && !deny.is_none() && self.config.denials_unknown_elsewhere {
-            return Err(match terms.reclaims {
-                true => StateError::ReclaimBad,
-                false => StateError::ShareDenied,
-            });
-        }
         if let Some(file) = self.files.find(&key) {
             let file_use = match access.meets(ShareMode::WRITE) || deny.meets(ShareMode::READ) {
                 true => FileUse::Change,
@@ -126,6 +120,9 @@ impl StateHome {
                 StateError::ShareDenied if terms.reclaims => StateError::ReclaimConflict,
                 error => error,
             })?;
+        }
+        if terms.is_shared {
+            self.check_announced(&key, (access, deny), terms.reclaims)?;
         }
         if terms.is_lasting {
             self.require_record(holder, !deny.is_none() || terms.is_delegable)?;
@@ -144,6 +141,7 @@ impl StateHome {
         };
         let open = self.states.open(state).ok_or(StateError::BadStateid)?;
         self.states.publish(state, &key, open.access);
+        self.announced_shares.note_use(&key);
         Ok(OpenOutcome {
             stateid: self.states.stateid(state),
             joined: known.is_some(),
@@ -462,6 +460,7 @@ impl StateHome {
         {
             known.shares.count(open.access, open.deny, false);
             known.shares.count(access, deny, true);
+            self.announced_shares.note_change(&known.key);
             (open.access, open.deny, open.joined) = (access, deny, joined);
         }
         // The access of lock states is that of their open.

@@ -49,6 +49,7 @@ impl StateHome {
                     known.opens.remove(at);
                 }
                 known.shares.count(open.access, open.deny, false);
+                self.announced_shares.note_change(&known.key);
             }
         }
         if let StateDetail::Delegation(delegation) = &detail {

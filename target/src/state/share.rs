@@ -48,6 +48,12 @@ impl ShareMode {
         self.0 & other.0 != 0
     }
 
+    /// What it has and another one has not.
+    #[must_use]
+    pub fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+
     /// What either has.
     #[must_use]
     pub fn union(self, other: Self) -> Self {

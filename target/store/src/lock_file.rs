@@ -2,6 +2,7 @@
 //! in the cluster.
 
 use std::io;
+use std::os::fd::OwnedFd;
 
 use crate::Handle;
 use crate::any::AnyVolume;
@@ -124,6 +125,12 @@ impl AnyVolume {
 }
 
 impl LockFile {
+    /// A file of the host that is open for reading and writing.
+    #[must_use]
+    pub fn of_host(file: OwnedFd) -> Self {
+        Self::Posix(file.into())
+    }
+
     /// Locks bytes in place of what this holder had there. `false` if somebody else has them. May
     /// block on some file systems, but does not wait for the lock.
     ///

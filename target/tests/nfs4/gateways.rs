@@ -10,8 +10,9 @@ use std::time::Duration;
 use millrace_admin::client::{Method, Order};
 use millrace_admin::status::{GatewayList, GatewayTakeover};
 use millrace_wire::nfs4::{
-    Attributes, ClientOwner, CreateMode, ExchangeIdOperation, OpenClaim, OpenOperation, Operation,
-    OperationResults, OperationStatus as Status, ProtectionOffer, share,
+    Attributes, ClientOwner, CloseOperation, CreateMode, DelegationType, ExchangeIdOperation,
+    OpenClaim, OpenOperation, Operation, OperationResults, OperationStatus as Status,
+    ProtectionOffer, StateId, share,
 };
 use millrace_wire::xdr::BoundedBytes;
 use rustix::process::Signal;
@@ -68,6 +69,13 @@ impl GatewayPair {
         Self { a, b }
     }
 
+    /// Gateways that tell each other what opens access and deny.
+    fn with_share_reservations(self) -> Self {
+        self.a.edit("name: a,", "name: a, share_reservations: on,");
+        self.b.edit("name: b,", "name: b, share_reservations: on,");
+        self
+    }
+
     /// The file with the record of a gateway.
     fn record(&self, name: &str) -> PathBuf {
         let shared = self.a.0.path().join("gateways");
@@ -114,6 +122,62 @@ fn client(address: SocketAddr, owner: &'static [u8]) -> SessionClient {
     let mut client = SessionClient::join(address, owner);
     assert_eq!(client.reclaim_complete(), Status::Ok);
     client
+}
+
+/// Opens the file `file` of an export, or one that is reclaimed, for this access, and denies this.
+fn open_denying(
+    client: &mut SessionClient,
+    reclaimed: Option<&[u8]>,
+    (access, deny): (u32, u32),
+) -> Result<(Vec<u8>, StateId), Status> {
+    let (create, claim) = match reclaimed {
+        Some(_) => (None, OpenClaim::Previous(DelegationType::None)),
+        None => {
+            let create = CreateMode::Unchecked(Attributes::NONE);
+            (Some(create), OpenClaim::Name(&b"file"[..]))
+        }
+    };
+    let Operation::Open(open) = client.opening(create, claim) else {
+        panic!("an OPEN")
+    };
+    let at = reclaimed.map_or(Operation::Putrootfh(()), |handle| {
+        Operation::Putfh(BoundedBytes(handle))
+    });
+    let mut all = vec![at];
+    all.extend(reclaimed.is_none().then_some(Operation::Lookup(b"data")));
+    let opening = Operation::Open(OpenOperation {
+        access,
+        deny,
+        ..open
+    });
+    all.extend([opening, Operation::Getfh(())]);
+    let results = client.run(&all);
+    match results.status() {
+        Status::Ok => {}
+        status => return Err(status),
+    }
+    let last = all.len();
+    let handle = results.read(|_, all| match all[last] {
+        OperationResults::Getfh(Ok(handle)) => handle.0.to_vec(),
+        ref other => panic!("{other:?}"),
+    });
+    Ok((handle, results.state(last - 1)))
+}
+
+fn close(client: &mut SessionClient, handle: &[u8], open: StateId) -> Status {
+    let close = CloseOperation { sequence: 0, open };
+    let all = [
+        Operation::Putfh(BoundedBytes(handle)),
+        Operation::Close(close),
+    ];
+    client.run(&all).status()
+}
+
+/// Waits until a client's gateway grants opens again, which is a moment after its record says so.
+fn await_grants(client: &mut SessionClient) {
+    while client.open(b"data", b"granted") == Err(Status::Grace) {
+        std::thread::park_timeout(Duration::from_millis(20));
+    }
 }
 
 fn stop(server: &mut Server) {
@@ -193,6 +257,62 @@ fn gateways_have_one_scope_and_the_same_handles_and_meet_locks_of_each_other() {
 }
 
 #[test]
+fn v4_open_15_gateways_respect_what_each_others_opens_deny() {
+    let pair = GatewayPair::new().with_share_reservations();
+    let (mut a, at_a) = pair.a.start();
+    let (b, at_b) = pair.b.start();
+    let (reads, writes) = ((share::READ, 0), (share::WRITE, 0));
+    let mut first = client(at_a, b"first");
+    let mut other = client(at_b, b"second");
+    let (handle, open) = open_denying(&mut first, None, (share::READ, share::WRITE)).unwrap();
+    assert_eq!(
+        open_denying(&mut other, None, writes),
+        Err(Status::ShareDenied)
+    );
+    let (found, read) = open_denying(&mut other, None, reads).unwrap();
+    assert_eq!(found, handle);
+    let denied = (share::READ, share::READ);
+    assert_eq!(
+        open_denying(&mut other, None, denied),
+        Err(Status::ShareDenied)
+    );
+    assert_eq!(close(&mut other, &found, read), Status::Ok);
+    // What is reclaimed is denied again.
+    stop(&mut a);
+    let (a, at_a) = pair.a.start();
+    assert_eq!(open_denying(&mut other, None, reads), Err(Status::Grace));
+    first.reconnect(at_a);
+    let both = (share::READ, share::WRITE);
+    let (_, reclaimed) = open_denying(&mut first, Some(&handle), both).unwrap();
+    assert_ne!(reclaimed, open);
+    assert_eq!(first.reclaim_complete(), Status::Ok);
+    await_grants(&mut other);
+    assert_eq!(
+        open_denying(&mut other, None, writes),
+        Err(Status::ShareDenied)
+    );
+    assert_eq!(close(&mut first, &handle, reclaimed), Status::Ok);
+    // The end of a gateway ends what its clients have denied.
+    let (_, write) = await_open(&mut other, writes);
+    assert_eq!(close(&mut other, &handle, write), Status::Ok);
+    await_open(&mut first, (share::READ, share::BOTH));
+    kill(a);
+    await_open(&mut other, (share::BOTH, 0));
+    kill(b);
+}
+
+/// Opens a file that another gateway has just closed, or lost: others are told afterwards.
+fn await_open(client: &mut SessionClient, shares: (u32, u32)) -> (Vec<u8>, StateId) {
+    loop {
+        match open_denying(client, None, shares) {
+            Ok(opened) => return opened,
+            Err(Status::ShareDenied) => std::thread::yield_now(),
+            Err(status) => panic!("{status:?}"),
+        }
+    }
+}
+
+#[test]
 fn nobody_grants_anything_while_clients_of_a_gateway_may_reclaim() {
     let pair = GatewayPair::new();
     let (mut a, at_a) = pair.a.start();
@@ -210,7 +330,7 @@ fn nobody_grants_anything_while_clients_of_a_gateway_may_reclaim() {
     let open = first.reclaim(&handle).unwrap();
     assert_eq!(first.lock(&handle, open, true), Status::Ok);
     assert_eq!(first.reclaim_complete(), Status::Ok);
-    pair.await_word("b", "enforces", false);
+    await_grants(&mut other);
     let (_, open) = other.open(b"data", b"file").unwrap();
     assert_eq!(other.lock(&handle, open, false), Status::Denied);
     kill(a);
@@ -231,10 +351,10 @@ fn clients_of_a_gateway_of_folders_that_was_killed_reclaim_nothing() {
     first.reconnect(at_a);
     assert_eq!(first.reclaim(&handle), Err(Status::NoGrace));
     assert_eq!(first.reclaim_complete(), Status::Ok);
-    pair.await_word("a", "enforces", false);
+    await_grants(&mut first);
     let (_, open) = first.open(b"data", b"file").unwrap();
     assert_eq!(first.lock(&handle, open, false), Status::Denied);
-    pair.await_word("b", "enforces", false);
+    await_grants(&mut other);
     other.open(b"data", b"another").unwrap();
     kill(a);
     kill(b);
@@ -259,7 +379,7 @@ fn a_gateway_takes_the_place_of_one_that_was_stopped() {
     assert_eq!(first.lock(&handle, open, true), Status::Ok);
     assert_eq!(other.open(b"data", b"file"), Err(Status::Grace));
     assert_eq!(first.reclaim_complete(), Status::Ok);
-    pair.await_word("b", "enforces", false);
+    await_grants(&mut other);
     let (_, open) = other.open(b"data", b"file").unwrap();
     assert_eq!(other.lock(&handle, open, false), Status::Denied);
     // When it starts again, it has nothing of that client.
@@ -324,7 +444,7 @@ fn clients_of_a_gateway_of_a_cluster_that_was_killed_reclaim_at_its_next_start()
     let reclaimed = first.reclaim(&handle).unwrap();
     assert_eq!(first.lock(&handle, reclaimed, true), Status::Ok);
     assert_eq!(first.reclaim_complete(), Status::Ok);
-    pair.await_word("b", "enforces", false);
+    await_grants(&mut other);
     assert_eq!(other.lock(&handle, open, false), Status::Denied);
     stop(&mut a);
     stop(&mut b);
@@ -349,7 +469,7 @@ fn a_gateway_of_a_cluster_takes_the_place_of_one_that_runs() {
     assert_eq!(first.lock(&handle, open, true), Status::Ok);
     assert_eq!(other.open(b"data", &name), Err(Status::Grace));
     assert_eq!(first.reclaim_complete(), Status::Ok);
-    pair.await_word("b", "enforces", false);
+    await_grants(&mut other);
     let (_, open) = other.open(b"data", &name).unwrap();
     assert_eq!(other.lock(&handle, open, false), Status::Denied);
     a.signal(Signal::CONT);

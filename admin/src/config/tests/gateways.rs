@@ -7,6 +7,11 @@ fn gateways_have_names_a_folder_and_what_makes_handles_the_same() {
     accept(
         "gateways: { name: gateway-1, directory: /g }\nhandle_secret: /h\nstate_directory: /s\n",
     );
+    let sharing = "handle_secret: /h\nstate_directory: /s\n\
+        gateways: { name: a, directory: /g, share_reservations: on }\n";
+    let read = |text: &str| accept(text).gateways.unwrap().share_reservations.is_on();
+    assert!(read(sharing));
+    assert!(!read(&sharing.replace(", share_reservations: on", "")));
     for (text, line, column, path, words) in [
         (
             "gateways: { name: a_b, directory: /g }\nhandle_secret: /h\nstate_directory: /s\n",

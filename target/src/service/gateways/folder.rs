@@ -85,6 +85,11 @@ impl GatewayFolder {
         format!("millrace-{identity:032x}-{gateway}-{export:016x}")
     }
 
+    /// The folder that all gateways share.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// The name of this gateway.
     pub fn name(&self) -> &str {
         &self.name
@@ -379,11 +384,7 @@ mod tests {
     const LEASE: Duration = Duration::from_secs(90);
 
     fn gateway(directory: &Path, name: &str) -> GatewayFolder {
-        let gateways = config::Gateways {
-            name: name.to_owned(),
-            directory: directory.to_owned(),
-        };
-        GatewayFolder::open(&gateways).unwrap()
+        GatewayFolder::open(&config::Gateways::new(name, directory)).unwrap()
     }
 
     /// Records a client at a gateway.
@@ -439,10 +440,7 @@ mod tests {
         fs::create_dir(shared.path().join("b")).unwrap();
         assert_eq!(folder.read().unwrap().0.len(), 1);
         assert_eq!(gateway(shared.path(), "c").identity(), folder.identity());
-        let unmounted = config::Gateways {
-            name: "a".to_owned(),
-            directory: shared.path().join("missing"),
-        };
+        let unmounted = config::Gateways::new("a", &shared.path().join("missing"));
         let error = GatewayFolder::open(&unmounted).unwrap_err().to_string();
         assert!(error.contains("missing/a: No such file"), "{error}");
     }

@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | `folder` | the records of all gateways, in the folder that they share |
 //! | `secrets` | tells the others which file handles are good here |
+//! | `shares` | tells the others what opens access and deny |
 //! | `start` | joins them: nobody grants while clients of this one may reclaim |
 //! | `member` | follows the records of the others while this one serves, and stops |
 //! | `take_over` | takes the place of another one |
@@ -13,10 +14,12 @@
 mod folder;
 mod member;
 mod secrets;
+mod shares;
 mod start;
 mod take_over;
 
 pub use member::GatewayMember;
+pub(super) use shares::ShareThreads;
 pub use start::JoiningGateway;
 #[cfg(feature = "ceph")]
 pub use start::{may_go_on, session_name};

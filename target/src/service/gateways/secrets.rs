@@ -86,10 +86,8 @@ mod tests {
     #[test]
     fn gateways_tell_whose_handles_are_stale_where() {
         let shared = tempfile::tempdir().unwrap();
-        let folders = ["a", "b"].map(|name| {
-            let (name, directory) = (name.to_owned(), shared.path().to_owned());
-            GatewayFolder::open(&config::Gateways { name, directory }).unwrap()
-        });
+        let folders = ["a", "b"]
+            .map(|name| GatewayFolder::open(&config::Gateways::new(name, shared.path())).unwrap());
         let secrets = |present: u8, others: &[u8]| HandleSecrets {
             present: [present; 16],
             others: others.iter().map(|&other| [other; 16]).collect(),

@@ -9,7 +9,7 @@ use std::time::Duration;
 use millrace_admin::config::{self, Config};
 
 use super::folder::GatewayFolder;
-use super::secrets;
+use super::{secrets, shares};
 use crate::handle::HandleSecrets;
 use crate::service::client_records::RecordFolder;
 use crate::service::lock::StateLock;
@@ -25,6 +25,7 @@ pub struct JoiningGateway {
     pub(super) folder: GatewayFolder,
     pub(super) lock: Arc<StateLock>,
     has_clients: bool,
+    announces_shares: bool,
 }
 
 impl JoiningGateway {
@@ -38,15 +39,26 @@ impl JoiningGateway {
         let taken = folder.all_taken()?;
         let own = RecordFolder::look(&folder.own())?;
         let has_clients = !own.clients.is_empty() || !taken.is_empty();
-        let stale = folder.change(|records| {
+        let announces_shares = gateways.share_reservations.is_on();
+        let (stale, others) = folder.change(|records| {
             records.start(folder.name(), has_clients);
-            secrets::compare(&folder, handles)
+            let stale = secrets::compare(&folder, handles);
+            let others = shares::compare(&folder, records, announces_shares);
+            (stale, others)
         })?;
         secrets::warn_of(&stale?);
+        for gateway in others? {
+            tracing::warn!(
+                gateway,
+                "gateways.share_reservations: that gateway has another setting; it may let clients \
+                 open what those of this one deny, or the other way round"
+            );
+        }
         Ok(Self {
             folder,
             lock,
             has_clients,
+            announces_shares,
         })
     }
 
@@ -77,6 +89,12 @@ impl JoiningGateway {
     #[must_use]
     pub fn identity(&self) -> [u8; 16] {
         self.folder.identity()
+    }
+
+    /// The folder in which gateways announce what opens access and deny, if this one does.
+    #[must_use]
+    pub fn announcements(&self) -> Option<PathBuf> {
+        self.announces_shares.then(|| shares::folder(&self.folder))
     }
 
     /// The folder of the records of this gateway's clients.

@@ -1,6 +1,7 @@
 //! Tests of protocol state, under a virtual clock.
 
 mod adoption;
+mod announced_shares;
 mod clients;
 mod expiry;
 mod fences;

@@ -56,7 +56,7 @@ fn v4_open_15_where_other_servers_do_not_know_denials_there_are_none() {
         let opened = home.open_under(terms, client.id, b"o", file(1), (READ, deny), now);
         opened.map(drop)
     };
-    bed.home.config.denials_unknown_elsewhere = true;
+    bed.home.config.shared_denials = SharedDenials::Refused;
     assert_eq!(
         open(&mut bed, true, false, WRITE),
         Err(StateError::ShareDenied)
@@ -67,7 +67,7 @@ fn v4_open_15_where_other_servers_do_not_know_denials_there_are_none() {
     );
     assert_eq!(open(&mut bed, true, false, NONE), Ok(()));
     assert_eq!(open(&mut bed, false, false, WRITE), Ok(()));
-    bed.home.config.denials_unknown_elsewhere = false;
+    bed.home.config.shared_denials = SharedDenials::Unannounced;
     assert_eq!(open(&mut bed, true, false, WRITE), Ok(()));
 }
 

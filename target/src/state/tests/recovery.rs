@@ -226,7 +226,7 @@ fn v4_open_03_and_v4_lock_14_opens_and_locks_are_reclaimed_in_the_grace_period()
     assert!(client.session.conditions().contains(needed), "V4-LEASE-24");
     let early = disk.open(&mut bed, &client, false, (BOTH, NONE));
     assert_eq!(early, Err(StateError::Grace), "V4-LEASE-17");
-    bed.home.config.denials_unknown_elsewhere = true;
+    bed.home.config.shared_denials = SharedDenials::Refused;
     let denying = disk.open(&mut bed, &client, true, (BOTH, READ));
     assert_eq!(denying, Err(StateError::ReclaimBad));
     let stateid = disk.open(&mut bed, &client, true, (BOTH, NONE)).unwrap();

@@ -44,6 +44,12 @@ impl Volume {
     }
 }
 
+impl From<OwnedFd> for HostLockFile {
+    fn from(file: OwnedFd) -> Self {
+        Self { file }
+    }
+}
+
 impl HostLockFile {
     pub(crate) fn lock(&self, lock: FileLock) -> io::Result<bool> {
         match file_locks::set(&self.file, lock.request()) {
