@@ -114,9 +114,14 @@ pub(super) struct AnnouncedShares {
 }
 
 impl AnnouncedShares {
+    /// Whether anything of a file is announced, or about to be.
+    pub fn has(&self, key: &FileKey) -> bool {
+        self.files.contains_key(key)
+    }
+
     /// Less of a file may be needed from now on.
     pub fn note_change(&mut self, key: &FileKey) {
-        if self.files.contains_key(key) {
+        if self.has(key) {
             self.changed.push(*key);
         }
     }

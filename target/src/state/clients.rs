@@ -13,6 +13,10 @@ use super::reports::StateCounts;
 use super::table::IndexedTable;
 use super::{SessionId, StateError};
 
+/// For how many leases more a silent client has what others may want who cannot ask this server for it:
+/// locks that the host has taken as well, and what other gateways are told of.
+const LEASES_OF_OTHERS: u32 = 3;
+
 /// How often the lease of a silent client is looked at.
 const SILENT_CHECK: Duration = Duration::from_secs(1);
 
@@ -445,6 +449,9 @@ impl StateHome {
 
     /// Removes expired clients: unconfirmed ones after a lease, others after the courtesy period
     /// too. Ends the grace period. To be called about once a second.
+    ///
+    /// Clients that have what others may want without this server's knowledge lose their state
+    /// earlier.
     pub fn expire_clients(&mut self, now: Duration) {
         for index in self.clients.due_leases(now) {
             let Some(client) = self.clients.get(index) else {
@@ -458,6 +465,10 @@ impl StateHome {
             if now <= end {
                 self.clients.check_lease_at(index, end, false);
             } else if now <= end.saturating_add(courtesy) {
+                if now > end.saturating_add(self.config.lease * LEASES_OF_OTHERS) {
+                    // What has to be durable before is tried again at the next check.
+                    let _ = self.revoke_expired(&self.met_by_others(index));
+                }
                 let next = (now + SILENT_CHECK).min(end.saturating_add(courtesy));
                 self.clients.check_lease_at(index, next, true);
             } else {

@@ -174,6 +174,11 @@ pub(super) struct HostLocks {
 }
 
 impl HostLocks {
+    /// Whether the host has locks of a file, or is asked for some.
+    pub fn has(&self, key: &FileKey) -> bool {
+        self.files.contains_key(key)
+    }
+
     fn order(&mut self, file: FileKey, action: HostLockAction) {
         self.orders.push_back(HostLockOrder { file, action });
     }
@@ -287,8 +292,7 @@ impl StateHome {
 
     /// Whether the host has locked a range for NFS already, at least in this mode.
     pub(super) fn host_has(&self, key: &FileKey, range: ByteRange, mode: LockMode) -> bool {
-        let is_hosted = self.host_locks.files.contains_key(key);
-        is_hosted && self.missing_on_host(key, range, mode).is_empty()
+        self.host_locks.has(key) && self.missing_on_host(key, range, mode).is_empty()
     }
 
     /// What the host has not locked of a range, or not in this mode.

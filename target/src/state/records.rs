@@ -115,6 +115,32 @@ impl StateHome {
         Ok(())
     }
 
+    /// State of a client that is in the way of processes of the host or of clients of other gateways.
+    pub(super) fn met_by_others(&self, client: u32) -> Vec<u32> {
+        let states = self.clients.get(client).map(|client| &client.states);
+        let is_met = |state: &u32| {
+            let Some(record) = self.states.get(*state) else {
+                return false;
+            };
+            let Some(file) = self.files.get(record.file) else {
+                return false;
+            };
+            match record.detail {
+                StateDetail::Lock(_) => {
+                    file.ranges.hull(*state).is_some() && self.host_locks.has(&file.key)
+                }
+                StateDetail::Open(_) => self.announced_shares.has(&file.key),
+                StateDetail::Delegation(_) | StateDetail::Revoked(_) => false,
+            }
+        };
+        states
+            .into_iter()
+            .flatten()
+            .copied()
+            .filter(is_met)
+            .collect()
+    }
+
     /// What is revoked to take some state from a client: for a lock, its open. Linux forgets its
     /// lock stateids when it sees that any state was revoked, and until its recovery has marked the
     /// locks as lost, it would read and write by the stateid of the open.

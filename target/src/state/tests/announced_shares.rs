@@ -306,6 +306,23 @@ fn what_nobody_comes_back_for_is_withdrawn() {
 }
 
 #[test]
+fn v4_lease_05_a_silent_client_does_not_block_other_gateways_for_long() {
+    let mut all = Gateways::new(2);
+    assert_eq!(all.open(0, 1, (READ, BOTH)), Ok(()));
+    for (leases, status) in [(4, Err(StateError::ShareDenied)), (1, Ok(()))] {
+        let gateway = &mut all.0[0];
+        gateway.bed.pass(LEASE * leases);
+        gateway.bed.home.expire_clients(gateway.bed.now);
+        all.finish();
+        assert_eq!(all.open(1, 1, (READ, NONE)), status);
+    }
+    // Its other state is no state of others, but it is told of the loss.
+    let gateway = &all.0[0];
+    let lost = SessionConditions::EXPIRED_SOME;
+    assert!(gateway.client.session.conditions().contains(lost));
+}
+
+#[test]
 fn an_open_waits_if_the_shared_folder_cannot_be_used() {
     let mut all = Gateways::new(1);
     let gateway = &mut all.0[0];

@@ -535,3 +535,30 @@ proptest! {
         prop_assert_eq!(bed.host.is_open, expected.iter().any(Option::is_some));
     }
 }
+
+#[test]
+fn v4_lease_05_a_silent_client_does_not_block_the_host_for_long() {
+    let mut bed = HostBed::new();
+    bed.lock(0, (0, 4), WRITE).unwrap();
+    bed.lock(1, (4, 4), WRITE).unwrap();
+    let pass = |bed: &mut HostBed, leases| {
+        bed.bed.pass(LEASE * leases);
+        bed.bed.renew(&bed.clients[1].0);
+        let now = bed.bed.now;
+        bed.bed.home.expire_clients(now);
+        bed.settle();
+    };
+    pass(&mut bed, 4);
+    assert_eq!(bed.host.ours[0], Some(WRITE));
+    pass(&mut bed, 1);
+    assert_eq!((bed.host.ours[0], bed.host.ours[4]), (None, Some(WRITE)));
+    // Without a lock there is nothing that the host could want.
+    let [silent, locked] = [2, 0].map(|at| {
+        let (client, open) = bed.clients[at].clone();
+        bed.bed.io(&client, file(1), open, IoKind::Read)
+    });
+    assert_eq!(
+        (silent, locked),
+        (Ok(IoGrant::Open), Err(StateError::Expired))
+    );
+}
