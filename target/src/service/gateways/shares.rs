@@ -253,6 +253,29 @@ pub(super) fn folder(of: &GatewayFolder) -> PathBuf {
     of.path().join(FOLDER)
 }
 
+/// Tries a lock in the shared folder, whose file system need not have any.
+///
+/// # Errors
+/// It has none, or cannot be used.
+pub(super) fn try_locks(of: &GatewayFolder) -> io::Result<()> {
+    let mut files = ShareFiles::new(folder(of));
+    // Where no file has its bytes.
+    let place = BytePlace {
+        file: 0,
+        offset: u64::MAX / FILES * 4 + 4,
+    };
+    let tried = files.file(place.file);
+    let tried =
+        tried.and_then(|file| announce(file, place, (ShareMode::READ, ShareMode::NONE), true));
+    tried.map(drop).map_err(|error| {
+        let text = format!(
+            "share_reservations needs byte-range locks in {}: {error}",
+            files.folder.display()
+        );
+        io::Error::new(error.kind(), text)
+    })
+}
+
 /// Tells other gateways whether this one announces what opens access and deny. Returns those with
 /// another setting. To be called while no other one does the same.
 ///
@@ -365,6 +388,22 @@ mod tests {
         );
         drop(one);
         assert_eq!(found(&mut other, both, both), ShareAnswer::Free);
+    }
+
+    #[test]
+    fn a_gateway_tries_a_lock_and_leaves_none() {
+        let shared = tempfile::tempdir().unwrap();
+        let [a, b] = ["a", "b"]
+            .map(|name| GatewayFolder::open(&config::Gateways::new(name, shared.path())).unwrap());
+        try_locks(&a).unwrap();
+        try_locks(&b).unwrap();
+        fs::remove_dir_all(folder(&a)).unwrap();
+        fs::write(folder(&a), "").unwrap();
+        let error = try_locks(&a).unwrap_err().to_string();
+        assert!(
+            error.contains("byte-range locks in ") && error.contains(FOLDER),
+            "{error}"
+        );
     }
 
     #[test]

@@ -40,6 +40,9 @@ impl JoiningGateway {
         let own = RecordFolder::look(&folder.own())?;
         let has_clients = !own.clients.is_empty() || !taken.is_empty();
         let announces_shares = gateways.share_reservations.is_on();
+        if announces_shares {
+            shares::try_locks(&folder)?;
+        }
         let (stale, others) = folder.change(|records| {
             records.start(folder.name(), has_clients);
             let stale = secrets::compare(&folder, handles);
