@@ -19,7 +19,7 @@ use super::client_state::{HomePost, SharedClientState};
 use super::control::{ReactorParts, ServiceControl};
 use super::devices::{self, OpenedDevices};
 use super::folders::ReactorStores;
-use super::gateways::{GatewayMember, JoiningGateway};
+use super::gateways::{GatewayMember, JoiningGateway, join_gateways};
 use super::gss::{self, SharedGss, ShownContexts};
 use super::hardening::{ThreadKind, confine_thread};
 use super::inherited::InheritedListeners;
@@ -35,7 +35,6 @@ use crate::call::Serve;
 use crate::exports::{Exports, ExportsError, Rules};
 use crate::flow::{ClientTable as FlowClients, Flow};
 use crate::handle::{HandleKey, HandleSecrets};
-use crate::log_limit::LogLimit;
 use crate::mount3::MountTable;
 use crate::nfs4::OwnerDomain;
 use crate::nfs4::ServerIdentity;
@@ -476,47 +475,6 @@ type BuiltShared = (
     ReactorStores,
     Option<HomePost>,
 );
-
-/// Joins the other gateways, if there are any, and waits until none of them grants what clients of
-/// this one may reclaim.
-fn join_gateways(
-    config: &Config,
-    secrets: &HandleSecrets,
-    progress: &StartProgress,
-) -> Result<Option<JoiningGateway>, StartError> {
-    let Some(gateways) = &config.gateways else {
-        return Ok(None);
-    };
-    progress.enter("joining the other gateways")?;
-    let joined = JoiningGateway::join(gateways, secrets).map_err(StartError::Gateways)?;
-    tracing::info!(
-        name = gateways.name,
-        directory = %gateways.directory.display(),
-        "one of several gateways"
-    );
-    if joined.announcements().is_none() {
-        tracing::info!(
-            "opens of shared files that deny access to others are refused; with \
-             gateways.share_reservations: on, gateways know what each other's opens deny"
-        );
-    }
-    let mut warnings = LogLimit::default();
-    joined.wait_for_others(|names| {
-        if warnings.is_due(Instant::now()) {
-            tracing::warn!(
-                gateways = names,
-                "waiting until these grant nothing, as clients of this one may reclaim; if one is \
-                 gone, let a gateway that serves take its place (millracectl gateways take-over), or \
-                 make sure that it is off and remove its folder in {}",
-                gateways.directory.display()
-            );
-        }
-        progress.enter(format!("waiting until {names} grants no opens and locks"))
-    })?;
-    progress.enter("ending earlier sessions with the cluster")?;
-    joined.begin_recovery(config)?;
-    Ok(Some(joined))
-}
 
 /// The state of clients, if NFS version 4 is served.
 fn client_state(

@@ -20,6 +20,6 @@ mod take_over;
 
 pub use member::GatewayMember;
 pub(super) use shares::ShareThreads;
-pub use start::JoiningGateway;
+pub use start::{JoiningGateway, join_gateways};
 #[cfg(feature = "ceph")]
 pub use start::{may_go_on, session_name};

@@ -4,15 +4,17 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use millrace_admin::config::{self, Config};
 
 use super::folder::GatewayFolder;
 use super::{secrets, shares};
 use crate::handle::HandleSecrets;
+use crate::log_limit::LogLimit;
 use crate::service::client_records::RecordFolder;
 use crate::service::lock::StateLock;
+use crate::service::startup::StartProgress;
 use crate::service::{StartError, clusters};
 use crate::state::RecoveredClients;
 
@@ -152,6 +154,50 @@ impl JoiningGateway {
     pub fn taken(&self) -> io::Result<Vec<RecoveredClients>> {
         self.folder.all_taken()
     }
+}
+
+/// Joins the other gateways, if there are any, and waits until none of them grants what clients of
+/// this one may reclaim.
+///
+/// # Errors
+/// The shared folder, or a cluster, cannot be used, or the start is given up.
+pub fn join_gateways(
+    config: &Config,
+    secrets: &HandleSecrets,
+    progress: &StartProgress,
+) -> Result<Option<JoiningGateway>, StartError> {
+    let Some(gateways) = &config.gateways else {
+        return Ok(None);
+    };
+    progress.enter("joining the other gateways")?;
+    let joined = JoiningGateway::join(gateways, secrets).map_err(StartError::Gateways)?;
+    tracing::info!(
+        name = gateways.name,
+        directory = %gateways.directory.display(),
+        "one of several gateways"
+    );
+    if joined.announcements().is_none() {
+        tracing::info!(
+            "opens of shared files that deny access to others are refused; with \
+             gateways.share_reservations: on, gateways know what each other's opens deny"
+        );
+    }
+    let mut warnings = LogLimit::default();
+    joined.wait_for_others(|names| {
+        if warnings.is_due(Instant::now()) {
+            tracing::warn!(
+                gateways = names,
+                "waiting until these grant nothing, as clients of this one may reclaim; if one is \
+                 gone, let a gateway that serves take its place (millracectl gateways take-over), or \
+                 make sure that it is off and remove its folder in {}",
+                gateways.directory.display()
+            );
+        }
+        progress.enter(format!("waiting until {names} grants no opens and locks"))
+    })?;
+    progress.enter("ending earlier sessions with the cluster")?;
+    joined.begin_recovery(config)?;
+    Ok(Some(joined))
 }
 
 /// Whether no other gateway has taken the place of this one, as far as can be told.
