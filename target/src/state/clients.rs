@@ -100,6 +100,8 @@ pub(super) struct LeasedClient {
     pub unreturned_states: usize,
     /// Delegations that are revoked as soon as it has no record.
     pub overdue_recalls: usize,
+    /// It has been silent for long, and has nothing that others may want elsewhere.
+    is_out_of_the_way: bool,
     /// Locked ranges.
     pub ranges: usize,
 }
@@ -247,6 +249,7 @@ impl ClientTables {
             admin_revoked_states: 0,
             unreturned_states: 0,
             overdue_recalls: 0,
+            is_out_of_the_way: false,
             ranges: 0,
         });
         self.by_id.insert(id, index);
@@ -463,12 +466,11 @@ impl StateHome {
             };
             let end = self.lease_end(index);
             if now <= end {
+                self.clear_the_way(index, false);
                 self.clients.check_lease_at(index, end, false);
             } else if now <= end.saturating_add(courtesy) {
-                if now > end.saturating_add(self.config.lease * LEASES_OF_OTHERS) {
-                    // What has to be durable before is tried again at the next check.
-                    let _ = self.revoke_expired(&self.met_by_others(index));
-                }
+                let others = self.config.lease * LEASES_OF_OTHERS;
+                self.clear_the_way(index, now > end.saturating_add(others));
                 let next = (now + SILENT_CHECK).min(end.saturating_add(courtesy));
                 self.clients.check_lease_at(index, next, true);
             } else {
@@ -477,6 +479,27 @@ impl StateHome {
         }
         self.advance_grace(now);
         self.restore_records(now);
+    }
+
+    /// Has a client that was silent for long lose its state, if others may want it elsewhere. Its
+    /// state is searched until there is none: it gets no more while it is silent.
+    fn clear_the_way(&mut self, index: u32, is_long_silent: bool) {
+        let client = self.clients.get(index);
+        if client.is_none_or(|client| client.is_out_of_the_way == is_long_silent) {
+            return;
+        }
+        let wanted = match is_long_silent {
+            true => self.met_by_others(index),
+            false => Vec::new(),
+        };
+        if wanted.is_empty() {
+            if let Some(client) = self.clients.get_mut(index) {
+                client.is_out_of_the_way = is_long_silent;
+            }
+            return;
+        }
+        // What has to be durable before is tried again at the next check.
+        let _ = self.revoke_expired(&wanted);
     }
 
     /// Makes room for another client. If the table is full, the oldest unconfirmed client is

@@ -561,4 +561,10 @@ fn v4_lease_05_a_silent_client_does_not_block_the_host_for_long() {
         (silent, locked),
         (Ok(IoGrant::Open), Err(StateError::Expired))
     );
+    // It is looked at again when it has been back.
+    bed.bed.renew(&bed.clients[2].0);
+    pass(&mut bed, 1);
+    bed.lock(2, (8, 4), WRITE).unwrap();
+    pass(&mut bed, 5);
+    assert_eq!(bed.host.ours[8], None);
 }
