@@ -323,6 +323,88 @@ fn overwrites_of_a_full_store_that_are_too_many_at_once_wait() {
     assert_eq!(used(&store), BLOCK);
 }
 
+/// Stages a write of one page of data in the second block of a file.
+fn stage_page(store: &MemoryStore, file: Handle, byte: u8) -> (Staged, Vec<Slice>) {
+    let (staged, slices) = stage(store, file, BLOCK + 5, 1000);
+    fill(&slices, &[byte; 1000]);
+    (staged, slices)
+}
+
+#[test]
+fn small_overwrites_of_large_extents_take_a_page_each() {
+    let store = store_of(config(2 * BLOCK + PAGE));
+    let file = file(&store);
+    write(&store, file, 0, &vec![1; 2 * BLOCK as usize]).unwrap();
+    let count = 200;
+    let mut flight: Vec<_> = (0..count)
+        .map(|index| stage_page(&store, file, index))
+        .collect();
+    assert_eq!(used(&store), 2 * BLOCK + u64::from(count) * PAGE);
+    for (staged, _) in flight.drain(..) {
+        commit(&store, staged);
+    }
+    let expected = [&[1; 5][..], &[count - 1; 1000], &[1; 3091]].concat();
+    assert!(read(&store, file, BLOCK, 4096) == expected);
+    assert_eq!(used(&store), 2 * BLOCK);
+}
+
+#[test]
+fn a_small_overwrite_of_lent_bytes_needs_room_for_their_extent() {
+    let store = store_of(config(2 * BLOCK + PAGE));
+    let file = file(&store);
+    write(&store, file, 0, &vec![1; 2 * BLOCK as usize]).unwrap();
+    let (first, _slices) = stage_page(&store, file, 2);
+    let (second, _other_slices) = stage_page(&store, file, 3);
+    let mut lent = Vec::new();
+    now(store.read(&ROOT, file, BLOCK, BLOCK as u32, &mut lent)).unwrap();
+    let mut room = Vec::new();
+    let mut slices = Vec::new();
+    while let Ok(staged) = now(store.stage_write(&ROOT, file, BLOCK, BLOCK as u32, &mut slices)) {
+        room.push(staged);
+    }
+    slices.clear();
+    let before = attributes(&store, file);
+    let refused = now(store.commit_write(first, Stability::FileSync));
+    assert_eq!(refused.result, Err(StoreError::Delay));
+    assert_eq!(attributes(&store, file), before);
+    assert!(read(&store, file, BLOCK, 4096) == [1; 4096]);
+    room.pop();
+    commit(&store, second);
+    assert!(gather(&lent) == vec![1; BLOCK as usize]);
+    let expected = [&[1; 5][..], &[3; 1000], &[1; 3091]].concat();
+    assert!(read(&store, file, BLOCK, 4096) == expected);
+    room.clear();
+    drop((lent, _slices, _other_slices));
+    assert_eq!(used(&store), 2 * BLOCK);
+}
+
+#[test]
+fn a_small_overwrite_outlives_a_truncation_if_there_is_room() {
+    let store = store_of(config(3 * BLOCK + PAGE));
+    let (file, other) = (file(&store), create(&store, &ROOT, store.root(), b"other"));
+    for takes_all in [false, true] {
+        write(&store, file, 0, &vec![1; 2 * BLOCK as usize]).unwrap();
+        let (staged, slices) = stage_page(&store, file, 2);
+        resize(&store, file, BLOCK);
+        if takes_all {
+            write(&store, other, BLOCK, &vec![1; BLOCK as usize]).unwrap();
+            write(&store, other, 0, &[1]).unwrap();
+        }
+        let done = now(store.commit_write(staged, Stability::FileSync)).result;
+        drop(slices);
+        if takes_all {
+            assert_eq!(done.unwrap_err(), StoreError::NoSpace);
+            assert_eq!(attributes(&store, file).size, BLOCK);
+            continue;
+        }
+        done.unwrap();
+        let expected = [&[0; 5][..], &[2; 1000]].concat();
+        assert!(read(&store, file, BLOCK, 4096) == expected);
+        assert_eq!(attributes(&store, file).used, 2 * BLOCK);
+        assert_eq!(used(&store), 2 * BLOCK);
+    }
+}
+
 #[test]
 fn a_dropped_staged_write_leaves_nothing() {
     let store = store();

@@ -4,6 +4,8 @@
 //! each extent of the file that it covers. The commit makes them part of the file in one step, with
 //! the file's attributes locked:
 //!
+//! * A write within one page of a large extent is staged in a page, and copied into the extent. If
+//!   the extent is lent, a copy of it that has the new bytes replaces it.
 //! * An extent that is written completely replaces the old one, without a copy. The old one is
 //!   freed when its last reference is dropped, for example by a READ whose reply is being sent.
 //! * Of an extent that is written partly, the smaller part is copied. If the file has the only
@@ -22,6 +24,7 @@
 //!   reader that collected extents without a lock sees that and starts again.
 
 use std::cell::RefCell;
+use std::ops::Range;
 use std::sync::Arc;
 
 use millrace_mempool::Slice;
@@ -67,16 +70,34 @@ struct WriteTarget {
 /// The part of a write that falls into one extent of the file.
 struct WritePiece {
     span: ExtentSpan,
-    /// The extent that holds the staged bytes, at their offset in the file's extent. After the
-    /// commit, the extent that the file no longer uses.
+    /// The extent that holds the staged bytes, at their offset in the file's extent, or in its page
+    /// where that is staged. After the commit, the extent that the file no longer uses.
     extent: Option<Extent>,
     /// Whether the file had no extent there when the write was staged.
     in_hole: bool,
+    /// Whether it is the only piece, and staged in one page of a larger extent: 4 KiB of the
+    /// store's memory while it is under way, where a large extent would be 64 KiB.
+    in_page: bool,
 }
 
 impl WritePiece {
     fn is_whole(&self) -> bool {
         self.span.range().len() == self.span.size
+    }
+
+    /// Bytes of the extent in which it is staged.
+    fn staged_size(&self) -> usize {
+        if self.in_page { PAGE } else { self.span.size }
+    }
+
+    /// The range of the staged bytes in their extent.
+    fn staged_range(&self) -> Range<usize> {
+        let Range { start, end } = self.span.range();
+        if self.in_page {
+            let first = start % PAGE;
+            return first..first + (end - start);
+        }
+        start..end
     }
 }
 
@@ -210,10 +231,10 @@ impl Tree {
             return Err(error);
         }
         for piece in &mut reservation.pieces {
-            let extent = self.space.take(piece.span.size);
+            let extent = self.space.take(piece.staged_size());
             piece.extent = Some(extent);
             self.space
-                .slices(extent, piece.span.range(), |slice| slices.push(slice));
+                .slices(extent, piece.staged_range(), |slice| slices.push(slice));
         }
         reservation.target = Some(WriteTarget {
             inode,
@@ -233,19 +254,23 @@ impl Tree {
     ) -> Result<()> {
         let (mut growing, mut replacing) = (0, 0);
         let map = file.map.view();
+        let page = PAGE as u64;
+        let is_in_page = offset % page + length <= page;
         for span in spans(offset, length) {
             let in_hole = map.get(span.base).is_none();
-            let bytes = if in_hole {
+            let piece = WritePiece {
+                span,
+                extent: None,
+                in_hole,
+                in_page: is_in_page && !in_hole && span.size > PAGE,
+            };
+            let bytes = if piece.in_hole {
                 &mut growing
             } else {
                 &mut replacing
             };
-            *bytes += span.size as u64;
-            pieces.push(WritePiece {
-                span,
-                extent: None,
-                in_hole,
-            });
+            *bytes += piece.staged_size() as u64;
+            pieces.push(piece);
         }
         self.space.reserve(growing, replacing)
     }
@@ -317,15 +342,23 @@ impl Tree {
             return Ok(inode.changed(&before, &before));
         };
         let map = file.map.view();
-        let was_cut = |piece: &WritePiece| !piece.in_hole && map.get(piece.span.base).is_none();
-        if pieces.iter().any(was_cut) && !space.may_keep_replacing() {
-            return Err(StoreError::NoSpace);
-        }
-
         let mut stored = before;
-        for piece in pieces {
-            let old = map.get(piece.span.base);
-            stored.used += put_piece(space, file, piece, old);
+        match &mut pieces[..] {
+            [piece] if piece.in_page => {
+                let old = map.get(piece.span.base);
+                stored.used += put_page(space, file, piece, old)?;
+            }
+            pieces => {
+                let was_cut =
+                    |piece: &WritePiece| !piece.in_hole && map.get(piece.span.base).is_none();
+                if pieces.iter().any(was_cut) && !space.may_keep_replacing() {
+                    return Err(StoreError::NoSpace);
+                }
+                for piece in pieces {
+                    let old = map.get(piece.span.base);
+                    stored.used += put_piece(space, file, piece, old);
+                }
+            }
         }
         stored.size = stored.size.max(end);
         stored.touch_modified();
@@ -389,6 +422,49 @@ fn put_piece(space: &Arc<Space>, file: &File, piece: &mut WritePiece, old: Optio
         Some(_) => 0,
         None => span.size as u64,
     }
+}
+
+/// The same for a write of one piece that was staged in a page.
+///
+/// # Errors
+/// Of [`Space::reserve`], if the piece needs an extent of its own and there is no memory for that.
+/// Nothing is changed then.
+fn put_page(
+    space: &Arc<Space>,
+    file: &File,
+    piece: &mut WritePiece,
+    old: Option<Extent>,
+) -> Result<u64> {
+    let Some(page) = piece.extent else {
+        return Ok(0);
+    };
+    let (range, staged) = (piece.span.range(), piece.staged_range());
+    let copy = |to| space.copy_at((page, staged.start), to, range.clone());
+    if let Some(old) = old
+        && space.write_alone(old, || copy(old))
+    {
+        return Ok(0);
+    }
+    let size = piece.span.size;
+    let bytes = size as u64;
+    let fresh = match old {
+        Some(old) => {
+            space.reserve(0, bytes)?;
+            let fresh = space.take(size);
+            space.copy_outside(old, fresh, &range);
+            fresh
+        }
+        None => {
+            space.reserve(bytes, 0)?;
+            let fresh = space.take(size);
+            space.zero_outside(fresh, &range);
+            fresh
+        }
+    };
+    copy(fresh);
+    space.release(page);
+    piece.extent = file.map.put(space, piece.span.base, fresh);
+    Ok(if piece.extent.is_some() { 0 } else { bytes })
 }
 
 /// Zeros what follows the end of a file of `size` bytes in the extent in which it ends. Returns

@@ -371,7 +371,16 @@ impl Space {
 
     /// Copies a range from one extent to the same place in another.
     pub fn copy(self: &Arc<Self>, from: Extent, to: Extent, range: Range<usize>) {
-        let mut start = range.start;
+        self.copy_at((from, range.start), to, range);
+    }
+
+    /// Fills a range of an extent with the bytes of another one, from an offset on.
+    pub fn copy_at(
+        self: &Arc<Self>,
+        (from, mut start): (Extent, usize),
+        to: Extent,
+        range: Range<usize>,
+    ) {
         self.slices(to, range, |slice| {
             let mut filled = 0;
             self.slices(from, start..start + slice.len(), |source| {
