@@ -5,7 +5,7 @@
 //! compared with those of others, so that at least one of two that conflict is refused. An open is
 //! granted once what it accesses and denies is announced, and what no open needs is withdrawn.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::StateError;
@@ -14,6 +14,7 @@ use super::files::FileKey;
 use super::home::{SharedDenials, StateHome};
 use super::link::AnswerTicket;
 use super::share::ShareMode;
+use super::table::AssignedMap;
 
 /// How long an announcement stays for an OPEN that does not come back for it.
 const USE_TIME: Duration = Duration::from_secs(10);
@@ -105,9 +106,9 @@ impl AnnouncedFile {
 #[derive(Debug, Default)]
 pub(super) struct AnnouncedShares {
     serial: u64,
-    files: HashMap<FileKey, AnnouncedFile>,
+    files: AssignedMap<FileKey, AnnouncedFile>,
     /// Files by the tickets of their announcements.
-    pending: HashMap<u64, FileKey>,
+    pending: AssignedMap<u64, FileKey>,
     /// Files of which less may be needed.
     changed: Vec<FileKey>,
     orders: VecDeque<ShareOrder>,

@@ -5,7 +5,7 @@
 //! The home decides what is sent and by which connection; the reactor of the connection sends it
 //! and reports the outcome.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,6 +16,7 @@ use super::files::FileKey;
 use super::holder_queries::HolderAttributes;
 use super::home::StateHome;
 use super::stateid::Stateid;
+use super::table::AssignedMap;
 
 /// How long a client has to answer a callback.
 pub const CALLBACK_TIME: Duration = Duration::from_secs(10);
@@ -189,7 +190,7 @@ struct CallbackJob {
 pub(super) struct CallbackJobs {
     jobs: BTreeMap<u64, CallbackJob>,
     next: u64,
-    by_client: HashMap<ClientId, usize>,
+    by_client: AssignedMap<ClientId, usize>,
     orders: VecDeque<CallbackOrder>,
     /// Nothing is to be done before this.
     due: Duration,
@@ -200,7 +201,7 @@ impl Default for CallbackJobs {
         Self {
             jobs: BTreeMap::new(),
             next: 0,
-            by_client: HashMap::new(),
+            by_client: AssignedMap::default(),
             orders: VecDeque::new(),
             due: Duration::MAX,
         }

@@ -1,6 +1,6 @@
 //! Clients: who they are, and how they come and go (RFC 8881 section 18.35).
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::durable::RecordNote;
 use super::home::{StateEvent, StateHome};
 use super::protection::{GuardedOperation, GuardedOperations, StateCaller, StateProtection};
 use super::reports::StateCounts;
-use super::table::IndexedTable;
+use super::table::{AssignedMap, AssignedSet, IndexedTable};
 use super::{SessionId, StateError};
 
 /// For how many leases more a silent client has what others may want who cannot ask this server for it:
@@ -89,7 +89,7 @@ pub(super) struct LeasedClient {
     /// Serial number of the removal of its record.
     pub withdrawn: u64,
     /// State by index, revoked one included.
-    pub states: HashSet<u32>,
+    pub states: AssignedSet<u32>,
     /// State in force, by kind.
     pub counts: StateCounts,
     /// State revoked with an expired lease.
@@ -131,7 +131,7 @@ pub(super) struct ClientTables {
     start: u32,
     serial: u32,
     records: IndexedTable<LeasedClient>,
-    by_id: HashMap<ClientId, u32>,
+    by_id: AssignedMap<ClientId, u32>,
     by_owner: HashMap<Box<[u8]>, OwnerRecords>,
     /// Unconfirmed records, the oldest first.
     unconfirmed: BTreeSet<(ClientId, u32)>,
@@ -148,7 +148,7 @@ impl ClientTables {
             start: u32::from_be_bytes([a, b, c, d]),
             serial: 0,
             records: IndexedTable::default(),
-            by_id: HashMap::new(),
+            by_id: AssignedMap::default(),
             by_owner: HashMap::new(),
             unconfirmed: BTreeSet::new(),
             lease_checks: BTreeSet::new(),
@@ -243,7 +243,7 @@ impl ClientTables {
             record: None,
             wants_record: false,
             withdrawn: 0,
-            states: HashSet::new(),
+            states: AssignedSet::default(),
             counts: StateCounts::default(),
             expired_states: 0,
             admin_revoked_states: 0,

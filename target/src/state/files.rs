@@ -1,12 +1,10 @@
 //! Files that have state.
 
-use std::collections::HashMap;
-
 use millrace_store::{FileHold, Handle};
 
 use super::ranges::LockedRanges;
 use super::share::ShareCounts;
-use super::table::IndexedTable;
+use super::table::{AssignedMap, IndexedTable};
 use super::waiters::LockWaiter;
 
 /// A file: an export and an object of its store.
@@ -41,7 +39,7 @@ pub(super) struct StatefulFile {
 #[derive(Debug, Default)]
 pub(super) struct FileTable {
     files: IndexedTable<StatefulFile>,
-    by_key: HashMap<FileKey, u32>,
+    by_key: AssignedMap<FileKey, u32>,
 }
 
 impl FileTable {

@@ -1,6 +1,6 @@
 //! The owner of all state, its limits and its events.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::hash::Hasher;
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,6 +26,7 @@ use super::relief::ReliefRequest;
 use super::session::{ChannelLimits, SessionDirectory};
 use super::slot_shares::SlotShares;
 use super::stateid::{Revocation, StateTable, Stateid};
+use super::table::AssignedMap;
 use super::{ClientId, SessionId};
 
 /// Limits and times of a [`StateHome`].
@@ -208,10 +209,10 @@ pub struct StateHome {
     pub(super) files: FileTable,
     pub(super) open_owners: OwnerTable,
     /// Opens by owner and file.
-    pub(super) opens: HashMap<(u32, u32), u32>,
+    pub(super) opens: AssignedMap<(u32, u32), u32>,
     pub(super) lock_owners: OwnerTable,
     /// Lock states by owner and open.
-    pub(super) lock_states: HashMap<(u32, u32), u32>,
+    pub(super) lock_states: AssignedMap<(u32, u32), u32>,
     /// Files with freed locks, of which the waiters have not been notified yet.
     pub(super) freed: Vec<u32>,
     pub(super) callbacks: CallbackJobs,
@@ -250,9 +251,9 @@ impl StateHome {
             states_by_address: AddressShares::default(),
             files: FileTable::default(),
             open_owners: OwnerTable::default(),
-            opens: HashMap::new(),
+            opens: AssignedMap::default(),
             lock_owners: OwnerTable::default(),
-            lock_states: HashMap::new(),
+            lock_states: AssignedMap::default(),
             freed: Vec::new(),
             callbacks: CallbackJobs::default(),
             watches_contexts: false,

@@ -6,7 +6,7 @@
 //! asked of the host before it is granted, and what the union loses is given back afterwards. Bytes
 //! that the host is being asked about are left alone until it has answered.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,6 +18,7 @@ use super::link::{AnswerTicket, HomeAnswer};
 use super::locks::{HostStep, LockHolder, LockRequest};
 use super::ranges::{ByteRange, LockConflict, LockMode, UnionPart};
 use super::stateid::{Revocation, Stateid};
+use super::table::AssignedMap;
 
 /// How often a range is asked for again that the host has for others.
 const PAUSE_LEAST: Duration = Duration::from_millis(50);
@@ -164,8 +165,8 @@ struct HostedFile {
 #[derive(Debug, Default)]
 pub(super) struct HostLocks {
     serial: u64,
-    files: HashMap<FileKey, HostedFile>,
-    jobs: HashMap<u64, HostJob>,
+    files: AssignedMap<FileKey, HostedFile>,
+    jobs: AssignedMap<u64, HostJob>,
     waits: Vec<HostWait>,
     orders: VecDeque<HostLockOrder>,
     /// Files whose locks are lost, with the change of records that has to be durable before.

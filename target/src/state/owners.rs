@@ -3,14 +3,14 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::table::IndexedTable;
+use super::table::{AssignedMap, IndexedTable};
 
 /// Owners of one kind that have state, each counted by its uses.
 #[derive(Debug, Default)]
 pub(super) struct OwnerTable {
     owners: IndexedTable<StateOwner>,
     /// By the index of the client.
-    by_name: HashMap<u32, HashMap<Arc<[u8]>, u32>>,
+    by_name: AssignedMap<u32, HashMap<Arc<[u8]>, u32>>,
 }
 
 /// An owner of opens or locks.

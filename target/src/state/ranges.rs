@@ -1,10 +1,10 @@
 //! Ranges of bytes of a file and the locks on them (RFC 8881 section 9.3).
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::StateError;
 use super::clients::ClientId;
+use super::table::AssignedMap;
 
 /// A range of bytes of a file, at least one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -136,7 +136,7 @@ pub(super) struct LockedRanges {
     /// For each range the highest byte of it and all before it: where a search may begin.
     reach: Vec<u64>,
     /// How many ranges each owner has, so that nobody looks for those of others.
-    owners: HashMap<u32, usize>,
+    owners: AssignedMap<u32, usize>,
     /// How many exclude readers.
     writes: usize,
 }

@@ -1,6 +1,6 @@
 //! Recalls of delegations, and their end (RFC 8881 sections 10.4.4 to 10.4.6).
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::Revocation;
@@ -9,6 +9,7 @@ use super::delegations::RecallTimes;
 use super::files::FileKey;
 use super::home::StateHome;
 use super::stateid::StateRecord;
+use super::table::AssignedMap;
 
 /// How long a file that was recalled is not delegated again, the first time and at most.
 const WAIT_LEAST: Duration = Duration::from_secs(30);
@@ -30,7 +31,7 @@ struct DelegationPast {
 /// Files that were opened or recalled lately.
 #[derive(Debug, Default)]
 pub(super) struct DelegationHistory {
-    files: HashMap<FileKey, DelegationPast>,
+    files: AssignedMap<FileKey, DelegationPast>,
     order: VecDeque<FileKey>,
 }
 

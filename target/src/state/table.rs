@@ -1,4 +1,16 @@
-//! Values by a small number that is used again.
+//! Values by a small number that is used again, and by keys that the server has assigned.
+
+use std::collections::{HashMap, HashSet};
+
+use foldhash::fast::RandomState;
+
+/// Values by numbers and handles that the server has assigned. Clients cannot choose keys that
+/// collide, so a fast hash does. What they can choose, such as names of owners, is in maps of the
+/// standard library.
+pub(super) type AssignedMap<K, V> = HashMap<K, V, RandomState>;
+
+/// A set of such keys.
+pub(super) type AssignedSet<K> = HashSet<K, RandomState>;
 
 /// Values by index. The index of a removed value is used again.
 #[derive(Debug)]
