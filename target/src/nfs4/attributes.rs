@@ -167,8 +167,6 @@ pub(super) struct ObjectAttributes {
     /// Names of owner and group, in the place of their numbers.
     pub owner_name: Option<Rc<[u8]>>,
     pub group_name: Option<Rc<[u8]>>,
-    owner: DecimalText,
-    group: DecimalText,
 }
 
 impl ObjectAttributes {
@@ -181,19 +179,7 @@ impl ObjectAttributes {
             mounted_on: stored.inode,
             owner_name: None,
             group_name: None,
-            owner: DecimalText::new(stored.uid),
-            group: DecimalText::new(stored.gid),
         }
-    }
-
-    fn owner(&self) -> &[u8] {
-        let number = self.owner.as_bytes();
-        self.owner_name.as_deref().unwrap_or(number)
-    }
-
-    fn group(&self) -> &[u8] {
-        let number = self.group.as_bytes();
-        self.group_name.as_deref().unwrap_or(number)
     }
 
     /// Bytes of the list and of names.
@@ -393,8 +379,16 @@ impl AttributeSource for ObjectAttributes {
             Number::Mode => put!(Attribute::Mode(stored.mode & 0o7777)),
             Number::NoTruncation => put!(Attribute::NoTruncation(true)),
             Number::Links => put!(Attribute::Links(stored.links)),
-            Number::Owner => put!(Attribute::Owner(self.owner())),
-            Number::OwnerGroup => put!(Attribute::OwnerGroup(self.group())),
+            Number::Owner => {
+                let number = DecimalText::new(stored.uid);
+                let name = self.owner_name.as_deref();
+                put!(Attribute::Owner(name.unwrap_or(number.as_bytes())));
+            }
+            Number::OwnerGroup => {
+                let number = DecimalText::new(stored.gid);
+                let name = self.group_name.as_deref();
+                put!(Attribute::OwnerGroup(name.unwrap_or(number.as_bytes())));
+            }
             Number::RawDevice => put!(Attribute::RawDevice(device(stored.kind))),
             Number::SpaceAvailable => {
                 put!(Attribute::SpaceAvailable(count(|now| now.available_bytes)));
