@@ -435,7 +435,7 @@ impl StateHome {
             return;
         }
         job.sent = None;
-        let client = job.client;
+        let (client, is_new) = (job.client, job.repeats.is_none());
         let Ok((index, known)) = self.client_session_mut(session) else {
             return;
         };
@@ -467,6 +467,12 @@ impl StateHome {
             CallbackOutcome::Unsendable => {
                 back.free_slot(taken.slot, false);
                 self.callbacks.remove(ticket.job);
+            }
+            // Other callbacks can have its slot, and it another session.
+            CallbackOutcome::NoCredential if is_new => {
+                back.free_slot(taken.slot, false);
+                self.begin_anew(ticket.job, now);
+                self.pause_callback(ticket.job, now);
             }
             CallbackOutcome::NoCredential => {
                 if back.path().is_none() {

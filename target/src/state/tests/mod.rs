@@ -2,6 +2,7 @@
 
 mod adoption;
 mod announced_shares;
+mod callbacks;
 mod clients;
 mod expiry;
 mod fences;
