@@ -20,7 +20,8 @@ pub(super) async fn getattr<S: Store>(context: &Context<'_, S>) -> GetattrResult
 pub(super) fn getattr_at_once<S: Store>(context: &Context<'_, S>) -> Option<GetattrResults> {
     let object = context.subject().ok()?;
     let store = object.immediate(StoreClass::Metadata)?;
-    Some(getattr_results(object, store.attributes(object.handle)))
+    let found = store.attributes(object.handle)?;
+    Some(getattr_results(object, Ok(found)))
 }
 
 #[inline]
@@ -76,7 +77,7 @@ pub(super) fn access_at_once<S: Store>(
     let object = context.subject().ok()?;
     let wanted = wanted(object, arguments);
     let store = object.immediate(StoreClass::Metadata)?;
-    let found = store.access(&object.caller, object.handle, wanted).ok()?;
+    let found = store.access(&object.caller, object.handle, wanted)?;
     Some(Ok(access_results(object, wanted, found)))
 }
 

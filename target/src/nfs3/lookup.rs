@@ -34,9 +34,9 @@ pub(super) fn lookup_at_once<S: Store>(
     let directory = context.subject().ok()?;
     let store = directory.immediate(StoreClass::Metadata)?;
     let found = store.lookup(&directory.caller, directory.handle, arguments.name);
-    let post = store.attributes(directory.handle).ok();
+    let post = store.attributes(directory.handle);
     let post = post.map(|now| directory.attributes(&now));
-    Some(Ok(lookup_results(directory, found.ok()?, post)))
+    Some(Ok(lookup_results(directory, found?, post)))
 }
 
 fn lookup_results<S: Store>(

@@ -71,9 +71,12 @@ pub(super) fn read_at_once<S: Store>(
         return None;
     }
     let store = file.immediate(StoreClass::Read)?;
+    if !store.expects_bytes_of(file.handle) {
+        return None;
+    }
     let slices = &mut reply.slices;
-    let outcome = store.read(&file.caller, file.handle, offset, count, slices);
-    Some(Ok(results(file, &outcome.ok()?, reply)))
+    let outcome = store.read(&file.caller, file.handle, offset, count, slices)?;
+    Some(Ok(results(file, &outcome, reply)))
 }
 
 /// The bytes to read. A short answer is always allowed: no more than the transport can carry.

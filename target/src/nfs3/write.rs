@@ -94,13 +94,11 @@ pub(super) fn write_at_once<S: Store>(
     }
     let store = file.immediate(StoreClass::Write)?;
     let sinks = &mut reply.slices;
-    let staged = store
-        .stage_write(&file.caller, file.handle, offset, length, sinks)
-        .ok()?;
+    let staged = store.stage_write(&file.caller, file.handle, offset, length, sinks)?;
     scatter(&bytes[..length as usize], sinks);
     drop(store);
     let store = file.immediate(StoreClass::Write)?;
-    let done = store.commit_write(staged, stability(arguments.stable));
+    let done = store.commit_write(staged, stability(arguments.stable))?;
     sinks.clear();
     let data = file.consistency(&done.consistency);
     // A commit that failed has changed nothing.

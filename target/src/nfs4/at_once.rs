@@ -4,13 +4,14 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
 use arrayvec::ArrayVec;
-use millrace_store::Store;
+use millrace_store::{Handle, Immediate, Store};
 use millrace_wire::nfs4::{
     Bitmap, CompoundHeader, HandleBytes, OperationNumber, OperationStatus, ReadOperation,
     SequenceOperation,
 };
 use millrace_wire::xdr::{Decode, Decoder};
 
+use super::attributes::{NOT_STORED, OF_SPACE};
 use super::compound::CompoundRun;
 use super::position::FilePosition;
 use super::reply::CompoundReply;
@@ -80,6 +81,20 @@ impl<'a> ReadOnlyCompound<'a> {
         }
         Some(Self { selection, reading })
     }
+
+    /// Whether it needs nothing but attributes that a store tells at once, and bytes of the file that
+    /// it is expected to have.
+    fn is_simple(&self, store: &Immediate<'_>, file: Handle) -> bool {
+        self.reading.iter().all(|operation| match operation {
+            ReadingOperation::Getattr(wanted) => {
+                let others = [&OF_SPACE, &NOT_STORED].map(|others| wanted.intersection(others));
+                others.iter().all(Bitmap::is_empty)
+            }
+            ReadingOperation::Getfh => true,
+            ReadingOperation::Read(_) => store.expects_bytes_of(file),
+            ReadingOperation::Access(_) | ReadingOperation::Lookup(_) => false,
+        })
+    }
 }
 
 /// Whether this operation is the next one.
@@ -137,8 +152,14 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
     ) -> Option<()> {
         let selection = &operations.selection;
         self.put_handle(selection.handle, selection.behind).ok()?;
-        match self.position() {
-            Ok(FilePosition::Object(object)) => object.export.store.immediate()?,
+        self.is_at_once = match self.position() {
+            Ok(FilePosition::Object(object)) => {
+                let store = object.view().immediate()?;
+                if !store.is_complete() && !operations.is_simple(&store, object.handle) {
+                    return None;
+                }
+                !store.is_complete()
+            }
             _ => return None,
         };
         let sequence = &selection.sequence;

@@ -107,6 +107,8 @@ pub(super) struct CompoundRun<'c, S, H: StateSeam> {
     pub request: RepeatableRequest<'c>,
     /// The known facts about the present operation if an earlier process may have executed it.
     pub again: Option<InterruptedCall>,
+    /// Whether it is given up where its store would have to wait.
+    pub is_at_once: bool,
     /// Whether an operation was executed that changes something.
     pub changes: bool,
     is_admitted: bool,
@@ -163,6 +165,7 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
             write_max: u64::from(largest_transfer(origin.identity.security)),
             request: RepeatableRequest::default(),
             again: None,
+            is_at_once: false,
             changes: false,
             is_admitted: false,
         }

@@ -8,7 +8,7 @@ use millrace_wire::nfs4::{
 use millrace_wire::xdr::{Data, Encode};
 
 use super::compound::CompoundRun;
-use super::position::gather;
+use super::position::{done_at_once, gather};
 use super::reply::CompoundReply;
 use super::seam::{StateIdUse, StateSeam};
 use super::status;
@@ -64,10 +64,16 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
         let _guard = self.begin_io(file, state, StateIdUse::Read).await?;
         let count = reply.data_count(arguments.count, AROUND_DATA)?;
         let slices = &mut reply.inner().slices;
-        let store = self.store(file, StoreClass::Read);
-        let read = store
-            .read(&file.caller, file.handle, arguments.offset, count, slices)
-            .await;
+        let (caller, handle, offset) = (&file.caller, file.handle, arguments.offset);
+        let read = match self.immediate(file, StoreClass::Read) {
+            Some(store) => {
+                Ok(done_at_once(store.read(caller, handle, offset, count, slices)).await)
+            }
+            None => {
+                let store = self.store(file, StoreClass::Read);
+                store.read(caller, handle, offset, count, slices).await
+            }
+        };
         match read {
             Ok(outcome) => {
                 reply.inner().account.read += outcome.length;

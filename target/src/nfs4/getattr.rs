@@ -19,7 +19,7 @@ use super::attributes::{
 use super::compound::CompoundRun;
 use super::export_tree::{FolderIndex, ROOT, pseudo_export};
 use super::lookup::FOLDER_NAME_MAX;
-use super::position::FilePosition;
+use super::position::{FilePosition, done_at_once};
 use super::reply::CompoundReply;
 use super::seam::StateSeam;
 use super::{acl, status};
@@ -166,6 +166,10 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
             FilePosition::Folder(folder) => return Ok(self.folder_attributes(*folder)),
             FilePosition::Object(object) => object,
         };
+        if let Some(store) = self.immediate(object, StoreClass::Metadata) {
+            let stored = done_at_once(store.attributes(object.handle)).await;
+            return Ok(self.describe(object, stored, None));
+        }
         let store = self.store(object, StoreClass::Metadata);
         let (stored, statistics) = if wanted.intersection(&OF_SPACE).is_empty() {
             let stored = store.attributes(object.handle).await;

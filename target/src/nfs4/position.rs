@@ -1,7 +1,9 @@
 //! The objects of file handles while a COMPOUND is executed.
 
+use std::future::pending;
+
 use millrace_mempool::Slice;
-use millrace_store::Store;
+use millrace_store::{Immediate, Store};
 use millrace_wire::nfs3::FileHandle;
 use millrace_wire::nfs4::{OperationStatus, StateId};
 
@@ -69,6 +71,16 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
         self.times.begin(class, object.view())
     }
 
+    /// The same, in a COMPOUND that is given up where its store would have to wait.
+    pub fn immediate<'o>(
+        &'o self,
+        object: &'o ExportedObject<'c, S>,
+        class: StoreClass,
+    ) -> Option<Timed<'o, Immediate<'o>>> {
+        let store = self.is_at_once.then(|| object.view().immediate())??;
+        Some(self.times.begin(class, store))
+    }
+
     /// The handle of a position, for the client.
     pub fn handle(&self, position: &FilePosition<'c, S>) -> FileHandle {
         match position {
@@ -104,6 +116,14 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
     pub fn set_current(&mut self, position: FilePosition<'c, S>) {
         self.current = Some(position);
         self.current_state = StateId::ANONYMOUS;
+    }
+}
+
+/// What a store has done at once. If it has to wait, the COMPOUND is given up.
+pub(super) async fn done_at_once<T>(done: Option<T>) -> T {
+    match done {
+        Some(done) => done,
+        None => pending().await,
     }
 }
 

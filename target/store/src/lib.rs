@@ -25,6 +25,7 @@ mod caller_groups;
 pub mod ceph;
 mod exclusive;
 mod file_hold;
+mod immediate;
 pub mod lock_file;
 mod lru;
 pub mod memory;
@@ -37,7 +38,7 @@ mod verifier;
 pub use access_list::*;
 pub use caller_groups::CallerGroups;
 pub use file_hold::FileHold;
-pub use memory::Immediate;
+pub use immediate::Immediate;
 pub use parts::*;
 pub use types::*;
 

@@ -27,6 +27,7 @@
 
 mod access_lists;
 mod ancestry;
+mod at_once;
 mod attributes;
 mod clone;
 mod cost;
@@ -61,9 +62,9 @@ use self::tree::{ROOT, Tree};
 use crate::{
     AccessControl, AccessLists, AccessMask, Attributes, Caller, CookieVerifier, CopiedRange,
     CreateHow, DirectoryEntry, DirectoryOutcome, ExtendedAttributes, FileData, FileHold,
-    FileRanges, FoundRange, Handle, Linked, Modified, Namespace, Properties, RangeContent,
-    ReadOutcome, Renamed, Result, SetAttributes, SetXattrHow, SpecialKind, Stability, StagedWrite,
-    Statistics, Store, Time, UsageAdvice, WriteVerifier, Written,
+    FileRanges, FoundRange, Handle, Immediate, Linked, Modified, Namespace, Properties,
+    RangeContent, ReadOutcome, Renamed, Result, SetAttributes, SetXattrHow, SpecialKind, Stability,
+    StagedWrite, Statistics, Store, Time, UsageAdvice, WriteVerifier, Written,
 };
 
 /// Longest name in a directory, in bytes.
@@ -260,92 +261,12 @@ impl ExtendedAttributes for MemoryStore {
     forward_extended_attributes!(tree);
 }
 
-/// Operations of a store that are carried out at once, for callers that do not wait. They are those
-/// of the same names of the store.
-#[derive(Clone, Copy)]
-pub struct Immediate<'a> {
-    tree: &'a Tree,
-}
-
 /// A write that was staged at once.
 pub type StagedAtOnce = StagedWrite<<MemoryStore as FileData>::Reservation>;
 
-impl Immediate<'_> {
-    /// [`Namespace::attributes`].
-    ///
-    /// # Errors
-    /// As there.
-    #[inline]
-    pub fn attributes(&self, object: Handle) -> Result<Attributes> {
-        self.tree.attributes(object)
-    }
-
-    /// [`Namespace::lookup`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn lookup(
-        &self,
-        caller: &Caller,
-        directory: Handle,
-        name: &[u8],
-    ) -> Result<(Handle, Attributes)> {
-        self.tree.lookup(caller, directory, name)
-    }
-
-    /// [`Namespace::access`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn access(
-        &self,
-        caller: &Caller,
-        object: Handle,
-        wanted: AccessMask,
-    ) -> Result<(AccessMask, Attributes)> {
-        self.tree.access(caller, object, wanted)
-    }
-
-    /// [`FileData::read`].
-    ///
-    /// # Errors
-    /// As there.
-    #[inline]
-    pub fn read(
-        &self,
-        caller: &Caller,
-        file: Handle,
-        offset: u64,
-        length: u32,
-        slices: &mut Vec<Slice>,
-    ) -> Result<ReadOutcome> {
-        self.tree.read(caller, file, offset, length, slices)
-    }
-
-    /// [`FileData::stage_write`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn stage_write(
-        &self,
-        caller: &Caller,
-        file: Handle,
-        offset: u64,
-        length: u32,
-        slices: &mut Vec<Slice>,
-    ) -> Result<StagedAtOnce> {
-        self.tree.stage_write(caller, file, offset, length, slices)
-    }
-
-    /// [`FileData::commit_write`].
-    pub fn commit_write(&self, staged: StagedAtOnce, stability: Stability) -> Modified<Written> {
-        self.tree.commit_write(staged, stability)
-    }
-}
-
 impl Store for MemoryStore {
     fn immediate(&self) -> Option<Immediate<'_>> {
-        Some(Immediate { tree: &self.tree })
+        Some(Immediate::of_memory(self))
     }
 
     fn root(&self) -> Handle {

@@ -36,15 +36,11 @@ impl ClientView<'_> {
     /// # Errors
     /// [`StoreError::Delay`]: the user database does not answer.
     pub(super) async fn identity(&self, caller: &Caller) -> Result<Identity> {
-        let asks = self.volume.config().groups == Groups::Server;
-        // Groups of the call do not expire.
-        let now = Instant::now();
-        if let Some((identity, until)) = self.identities.known.borrow().get(caller)
-            && (!asks || *until > now)
-        {
-            return Ok(identity.clone());
+        if let Some(identity) = self.known_identity(caller) {
+            return Ok(identity);
         }
-        let (identity, until) = if asks {
+        let now = Instant::now();
+        let (identity, until) = if self.asks_for_groups() {
             let (groups, until) = self.ask_groups(caller.uid, now).await?;
             let identity = Identity::with_groups(caller.uid, caller.gid, &groups);
             (identity, until)
@@ -56,6 +52,19 @@ impl ClientView<'_> {
             .borrow_mut()
             .put(caller.clone(), identity.clone(), until, now);
         Ok(identity)
+    }
+
+    /// The identity of a caller that this reactor knows.
+    pub(super) fn known_identity(&self, caller: &Caller) -> Option<Identity> {
+        let known = self.identities.known.borrow();
+        let (identity, until) = known.get(caller)?;
+        // Groups of the call do not expire.
+        let is_valid = !self.asks_for_groups() || *until > Instant::now();
+        is_valid.then(|| identity.clone())
+    }
+
+    fn asks_for_groups(&self) -> bool {
+        self.volume.config().groups == Groups::Server
     }
 
     async fn ask_groups(&self, uid: u32, now: Instant) -> Result<(Arc<[u32]>, Instant)> {

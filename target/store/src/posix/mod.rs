@@ -12,6 +12,7 @@
 //! | `lookup`, `namespace`, `listing`, `setattr`, `xattrs` | operations that find, change or list names and attributes |
 //! | `client_queues`, `client_waiters` | queues served client by client in turn |
 //! | `engine`, `hold` | reads and writes of file data: one ring per reactor |
+//! | `at_once` | attributes and reads that need not wait |
 //! | `data` | READ, WRITE and COMMIT: direct or through the page cache, and their durability; space and copies of ranges |
 //! | `host_locks` | byte-range locks on the host |
 //! | `volume_info` | information for operators |
@@ -22,6 +23,7 @@
 //! on the `view`.
 
 mod access_lists;
+mod at_once;
 mod client_queues;
 mod client_waiters;
 mod config;
@@ -80,7 +82,7 @@ use self::volume::Volume;
 use crate::{
     AccessControl, AccessLists, AccessMask, Attributes, Caller, ClientKey, CookieVerifier,
     CopiedRange, CreateHow, DirectoryEntry, DirectoryOutcome, ExtendedAttributes, FileData,
-    FileHold, FileRanges, FoundRange, Handle, Linked, Modified, Namespace, Properties,
+    FileHold, FileRanges, FoundRange, Handle, Immediate, Linked, Modified, Namespace, Properties,
     RangeContent, ReadOutcome, Renamed, Result, SetAttributes, SetXattrHow, SpecialKind, Stability,
     StagedWrite, Statistics, Store, Time, UsageAdvice, WriteVerifier, Written,
 };
@@ -174,6 +176,10 @@ impl Store for PosixStore {
             inner: Rc::clone(&self.inner),
             client,
         })
+    }
+
+    fn immediate(&self) -> Option<Immediate<'_>> {
+        Some(Immediate::of_folder(self))
     }
 
     fn root(&self) -> Handle {

@@ -85,9 +85,17 @@ impl Object {
             let job = move || attributes_of(volume.folder(), path.as_fd());
             self.volume.helpers().run(client, job).await?
         } else {
-            attributes_of(self.volume.folder(), self.fd())
+            return self.attributes_at_once();
         };
         self.existing(attributes)
+    }
+
+    /// The same on this thread, where that never blocks.
+    ///
+    /// # Errors
+    /// As [`Object::attributes`].
+    pub fn attributes_at_once(&self) -> Result<Attributes> {
+        self.existing(attributes_of(self.volume.folder(), self.fd()))
     }
 
     /// [`StoreError::Stale`] in place of the attributes of an object that has ended.
@@ -152,6 +160,26 @@ impl Object {
             allowed,
         });
         allowed
+    }
+
+    /// Whether it is known that the caller may use its data. Not where querying attributes may
+    /// block.
+    pub fn is_known_permitted(&self, identity: &Identity, wanted: Use) -> bool {
+        if identity.is_superuser() {
+            return true;
+        }
+        let Ok(now) = self.attributes_at_once() else {
+            return false;
+        };
+        let by = Some((now.mode, now.uid, now.gid));
+        let verdicts = self.verdicts.borrow();
+        let known = verdicts.find(identity, wanted, by, Instant::now());
+        known.is_some_and(|allowed| allowed.is_ok())
+    }
+
+    /// Its data, if that is open already, not for direct I/O.
+    pub fn open_data(&self, wanted: Use) -> Option<DataFile> {
+        self.files.borrow().find(wanted, false)
     }
 
     /// Its data, opened with the rights of the superuser and kept open with the object. `direct` is

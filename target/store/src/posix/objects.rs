@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::at_once::CacheHits;
 use super::data::sync_group::ObjectState;
 use super::file_system::FileSystem;
 pub(super) use super::object::{DataFile, Use};
@@ -64,6 +65,7 @@ pub(super) struct Object {
     pub(super) verdicts: RefCell<Verdicts>,
     /// Set when its last name was seen to be removed.
     pub(super) gone: Cell<bool>,
+    pub(super) cache_hits: CacheHits,
     closing: Rc<Closing>,
 }
 
@@ -114,6 +116,7 @@ impl Objects {
             files: RefCell::default(),
             verdicts: RefCell::default(),
             gone: Cell::new(false),
+            cache_hits: CacheHits::default(),
             closing: Rc::clone(&self.closing),
         };
         // Another task may have opened it in the meantime; the second one is closed.

@@ -27,6 +27,7 @@ pub(super) mod write;
 use millrace_mempool::Class;
 
 use self::counters::Counters;
+pub(super) use self::route::{DIRECT_LEAST, OFFSET_MAX};
 
 /// The most bytes of one transfer: one buffer. Longer reads are short, and so are longer writes
 /// ([`crate::StagedWrite::length`]).

@@ -5,10 +5,10 @@ use std::io;
 use crate::posix::volume::Direct;
 
 /// The end of offsets, as in the kernel.
-pub(super) const OFFSET_MAX: u64 = i64::MAX as u64;
+pub(in crate::posix) const OFFSET_MAX: u64 = i64::MAX as u64;
 
 /// Shorter transfers are not faster when direct; they are direct with `always` only.
-pub(super) const DIRECT_LEAST: u64 = 64 << 10;
+pub(in crate::posix) const DIRECT_LEAST: u64 = 64 << 10;
 
 /// The page size of the page cache: writes of both modes must not share a page.
 const PAGE: u64 = 4096;

@@ -7,6 +7,8 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 
+use millrace_mempool::Slice;
+
 use super::calls;
 use super::work::{HeldResources, Work, WorkEntry};
 
@@ -36,6 +38,23 @@ unsafe impl Send for Memory {}
 pub struct Done {
     place: usize,
     outcome: i32,
+}
+
+/// Reads as many bytes as the page cache has, from an offset of a file to the start of a slice,
+/// without waiting for a device.
+///
+/// # Errors
+/// Those of the kernel: it has none of them (`EAGAIN`), or the file system cannot tell (`EOPNOTSUPP`).
+pub fn read_cached(file: &OwnedFd, offset: u64, slice: &Slice) -> io::Result<usize> {
+    let range = libc::iovec {
+        iov_base: slice.as_ptr().cast(),
+        iov_len: slice.len(),
+    };
+    let (file, offset) = (file.as_raw_fd(), offset.cast_signed());
+    // SAFETY: the slice keeps its bytes mapped until this call has ended. There are no references to
+    // them, and the kernel may change them as any thread may (`Slice::as_ptr`).
+    let read = unsafe { libc::preadv2(file, &raw const range, 1, offset, libc::RWF_NOWAIT) };
+    usize::try_from(read).map_err(|_| io::Error::last_os_error())
 }
 
 impl TransferTable {
