@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::at_once::CacheHits;
+use super::cache_hits::CacheHits;
 use super::data::sync_group::ObjectState;
 use super::file_system::FileSystem;
 pub(super) use super::object::{DataFile, Use};
