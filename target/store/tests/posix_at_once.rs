@@ -69,6 +69,21 @@ fn cached_bytes_are_read_as_a_wait_would_have_them() {
 }
 
 #[test]
+fn bytes_in_memory_are_read_at_once_where_nothing_is_swapped_out() {
+    let backing = Backing::tmpfs("size=8m");
+    let (world, file) = with_file(&backing, 10_000);
+    let read = try_read(&world, &ROOT, file, 5000, 10_000);
+    if rustix::system::sysinfo().totalswap == 0 {
+        let (bytes, done) = read.unwrap();
+        assert_eq!(bytes, &pattern(7, 10_000)[5000..]);
+        assert!(done.end_of_file);
+    } else {
+        // The kernel of some day may tell whether it would have to wait.
+        assert!(read.is_none_or(|(bytes, _)| bytes == pattern(7, 10_000)[5000..]));
+    }
+}
+
+#[test]
 fn bytes_that_are_not_cached_are_left_to_others() {
     let backing = Backing::ext4(32, &[]);
     let (world, file) = with_file(&backing, 100_000);

@@ -10,7 +10,7 @@ use millrace_mempool::{Class, Slice};
 use super::PosixStore;
 use super::data::{DIRECT_LEAST, OFFSET_MAX};
 use super::objects::{Object, Use};
-use super::sys::transfer::read_cached;
+use super::sys::transfer::read_at;
 use super::volume::Direct;
 use crate::{Attributes, Caller, Handle, ReadOutcome};
 
@@ -63,7 +63,11 @@ impl PosixStore {
             .pool()
             .try_obtain(Class::for_size(bytes)?)?;
         let slice = buffer.into_slice(0..bytes);
-        let read = read_cached(&data.file, offset, &slice).unwrap_or(0);
+        let flags = match object.file_system.in_memory {
+            true => 0,
+            false => libc::RWF_NOWAIT,
+        };
+        let read = read_at(&data.file, offset, &slice, flags).unwrap_or(0);
         let attributes = object.attributes_at_once().ok()?;
         let end_of_file = offset + read as u64 >= attributes.size;
         if read < bytes && !end_of_file {

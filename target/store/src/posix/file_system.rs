@@ -27,6 +27,8 @@ pub(super) struct FileSystem {
     pub mount_id: u64,
     /// Whether querying attributes may take long: over a network or from another process.
     pub slow: bool,
+    /// Whether it is in memory, and this host swaps nothing out: reads never wait.
+    pub in_memory: bool,
     /// Whether the kernel has file handles for its objects.
     pub kernel_handles: bool,
 }
@@ -58,6 +60,7 @@ impl FileSystem {
             kernel_handles: kernel_handles && kernel_handle(mount.as_fd())?.is_some(),
             mount,
             slow: !matches!(kind, EXT4 | XFS | BTRFS | TMPFS | F2FS),
+            in_memory: kind == TMPFS && rustix::system::sysinfo().totalswap == 0,
         })
     }
 

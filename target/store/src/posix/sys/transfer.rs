@@ -40,12 +40,13 @@ pub struct Done {
     outcome: i32,
 }
 
-/// Reads as many bytes as the page cache has, from an offset of a file to the start of a slice,
-/// without waiting for a device.
+/// Reads from an offset of a file to the start of a slice, with the flags of `preadv2`: with
+/// `RWF_NOWAIT` as many bytes as the page cache has.
 ///
 /// # Errors
-/// Those of the kernel: it has none of them (`EAGAIN`), or the file system cannot tell (`EOPNOTSUPP`).
-pub fn read_cached(file: &OwnedFd, offset: u64, slice: &Slice) -> io::Result<usize> {
+/// Those of the kernel, with that flag also that it has no bytes there (`EAGAIN`), or that the file
+/// system cannot tell (`EOPNOTSUPP`).
+pub fn read_at(file: &OwnedFd, offset: u64, slice: &Slice, flags: i32) -> io::Result<usize> {
     let range = libc::iovec {
         iov_base: slice.as_ptr().cast(),
         iov_len: slice.len(),
@@ -53,7 +54,7 @@ pub fn read_cached(file: &OwnedFd, offset: u64, slice: &Slice) -> io::Result<usi
     let (file, offset) = (file.as_raw_fd(), offset.cast_signed());
     // SAFETY: the slice keeps its bytes mapped until this call has ended. There are no references to
     // them, and the kernel may change them as any thread may (`Slice::as_ptr`).
-    let read = unsafe { libc::preadv2(file, &raw const range, 1, offset, libc::RWF_NOWAIT) };
+    let read = unsafe { libc::preadv2(file, &raw const range, 1, offset, flags) };
     usize::try_from(read).map_err(|_| io::Error::last_os_error())
 }
 
