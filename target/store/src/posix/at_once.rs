@@ -1,7 +1,8 @@
 //! Operations that need not wait, on the reactor itself: attributes of open objects, and reads of
 //! bytes that are in the page cache.
 //!
-//! A ring would make these reads on this thread too, and only their completion would come later.
+//! A ring makes reads of cached bytes on this thread too, and only their completion comes later. Those
+//! of tmpfs it leaves to threads of the kernel.
 
 use std::rc::Rc;
 
