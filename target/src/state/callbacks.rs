@@ -468,7 +468,7 @@ impl StateHome {
                 back.free_slot(taken.slot, false);
                 self.callbacks.remove(ticket.job);
             }
-            // Other callbacks can have its slot, and it another session.
+            // It was never sent: other callbacks may use its slot, and it may use another session.
             CallbackOutcome::NoCredential if is_new => {
                 back.free_slot(taken.slot, false);
                 self.begin_anew(ticket.job, now);

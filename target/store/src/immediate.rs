@@ -29,14 +29,14 @@ impl<'a> Immediate<'a> {
         Self(ImmediateStore::Posix(store))
     }
 
-    /// Whether only failures have to be repeated with a wait, whatever the operation.
+    /// Whether it carries out every operation. Then `None` means a failure.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         matches!(self.0, ImmediateStore::Memory(_))
     }
 
-    /// Whether a read of a file is worth a try now: not for a while after its bytes were not in
-    /// memory.
+    /// Whether to try a read of a file now. After a read whose bytes were not in memory, some reads
+    /// are not tried.
     #[inline]
     #[must_use]
     pub fn expects_bytes_of(&self, file: Handle) -> bool {

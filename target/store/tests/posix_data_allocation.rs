@@ -12,8 +12,8 @@ use millrace_reactor::task::TaskSet;
 use millrace_store::posix::PosixStore;
 use millrace_store::posix::engine::Backend;
 use millrace_store::posix::volume::{Direct, Limits, Volume, VolumeConfig};
-use millrace_store::{Caller, FileData, Handle, Stability};
-use millrace_testing::allocation::{CountingAllocator, allocated};
+use millrace_store::{Caller, FileData, Handle, Stability, Store};
+use millrace_testing::allocation::{CountingAllocator, allocated, allocations};
 use posix_machine::*;
 
 #[global_allocator]
@@ -109,4 +109,40 @@ fn counting_works() {
     let before = allocated();
     drop(std::hint::black_box(Box::new(1)));
     assert_eq!(allocated() - before, 1);
+}
+
+#[test]
+fn reads_and_attributes_at_once_allocate_nothing() {
+    let folder = Folder::new(Path::new("/dev/shm"), "at-once-allocation");
+    let machine = Machine::new(Backend::Auto);
+    let store = machine.store(&Volume::open(config(&folder.0, Direct::Auto)).unwrap());
+    let by = store.clone();
+    let file = machine.run(async move {
+        let file = create(&by, "file").await;
+        let done = write(
+            &by,
+            &Caller::SUPERUSER,
+            file,
+            0,
+            &[7; 8192],
+            Stability::Unstable,
+        )
+        .await;
+        done.result.expect("written");
+        file
+    });
+    let at_once = store.immediate().expect("folders have that");
+    let mut slices = Vec::with_capacity(1);
+    let mut reads = 0;
+    let count = allocations(|| {
+        for _ in 0..1000 {
+            let read = at_once.read(&Caller::SUPERUSER, file, 0, 4096, &mut slices);
+            reads += usize::from(read.is_some());
+            slices.clear();
+            assert!(at_once.attributes(file).is_some());
+        }
+    });
+    // Where something may be swapped out, none is read at once.
+    assert!(reads == 1000 || rustix::system::sysinfo().totalswap > 0);
+    assert_eq!(count, 0);
 }
