@@ -327,7 +327,8 @@ class Gateways:
 
     def _settings(self, name):
         return [f"handle_secret: '{self._folder / 'handle-secret'}'",
-                f"gateways: {{ name: {name}, directory: '{self._folder / 'gateways'}' }}"]
+                f"gateways: {{ name: {name}, directory: '{self._folder / 'gateways'}', "
+                "shared_replies: on }"]
 
     def start(self):
         """Starts both."""

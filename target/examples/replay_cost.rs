@@ -174,7 +174,10 @@ fn calls(journal: Option<&PathBuf>) -> u64 {
     let service =
         millrace::service::ReactorPrograms::new(exports, key, cache, MountTable::default());
     let (_folder, service) = match opened {
-        Some((folder, _, writer)) => (Some(folder), service.with_journal(writer)),
+        Some((folder, _, writer)) => (
+            Some(folder),
+            service.with_journal(writer, &Clock::new(Instant::now())),
+        ),
         None => (None, service),
     };
     let bench = Bench::over(&registry, store, service);

@@ -4,7 +4,8 @@
 //! call's task panicked. The client repeats the call, and only the present state of the objects is
 //! known. These are the rules; "since" means a time stamp of the object not before the call was
 //! first begun, and "alone" that no other call of this server has used the same names meanwhile
-//! ([`InterruptedCall::alone`]).
+//! ([`InterruptedCall::alone`]). Where servers share their journals, it means that no call of any of
+//! them has, and that the object was not changed since this server took the call over.
 //!
 //! | call | what is found | what is done |
 //! | --- | --- | --- |
@@ -34,7 +35,7 @@
 //!
 //! Time stamps and [`InterruptedCall`] are taken by the clock of one host. Where the clock is set
 //! back, or a file system takes its stamps elsewhere, the rules for success may not apply, and the
-//! rule that refuses may not either.
+//! rule that refuses may not either. The same goes for the clocks of servers that share journals.
 
 use millrace_store::{
     Attributes, CreateHow, Handle, Kind, SetAttributes, SetTime, Store, StoreError, Time,
@@ -77,6 +78,11 @@ impl InterruptedCall {
         nanoseconds(time).saturating_add(coarse) >= self.began.wall
     }
 
+    /// Whether an object with this time stamp may have been made or changed by other calls since.
+    fn may_be_others(&self, changed: Time) -> bool {
+        self.since(changed) && !(self.alone && (!self.is_shared || self.until_restart(changed)))
+    }
+
     /// Whether a time stamp may be of the process before.
     fn until_restart(&self, time: Time) -> bool {
         nanoseconds(time) <= self.restarted.wall.saturating_add(TICK)
@@ -98,9 +104,7 @@ pub(crate) async fn removed<S: Store>(
         Err(StoreError::NotFound) if again.alone && changed(again, directory).await => {
             Verdict::Executed
         }
-        Ok((_, found)) if !again.alone && again.since(found.changed) => {
-            Verdict::Refuse(StoreError::Io)
-        }
+        Ok((_, found)) if again.may_be_others(found.changed) => Verdict::Refuse(StoreError::Io),
         // The state of the objects cannot be seen now.
         Err(StoreError::Delay) => Verdict::Refuse(StoreError::Delay),
         _ => Verdict::Execute,
@@ -115,13 +119,13 @@ pub(crate) async fn renamed<S: Store>(
 ) -> Verdict {
     match find(from.0, from.1).await {
         Err(StoreError::NotFound) if again.alone => match find(to.0, to.1).await {
-            Ok((_, found)) if again.since(found.changed) => Verdict::Executed,
+            Ok((_, found)) if again.since(found.changed) && !again.may_be_others(found.changed) => {
+                Verdict::Executed
+            }
             Err(StoreError::Delay) => Verdict::Refuse(StoreError::Delay),
             _ => Verdict::Execute,
         },
-        Ok((_, found)) if !again.alone && again.since(found.changed) => {
-            Verdict::Refuse(StoreError::Io)
-        }
+        Ok((_, found)) if again.may_be_others(found.changed) => Verdict::Refuse(StoreError::Io),
         // The state of the objects cannot be seen now.
         Err(StoreError::Delay) => Verdict::Refuse(StoreError::Delay),
         _ => Verdict::Execute,

@@ -6,13 +6,17 @@ mod support;
 use std::cell::RefCell;
 use std::fs;
 use std::net::SocketAddr;
+use std::path::Path;
+use std::time::{Duration, Instant};
 
 use millrace::call::{Peer, TransportKind};
 use millrace::exports::Exports;
 use millrace::handle::HandleKey;
 use millrace::mount3::MountTable;
-use millrace::replay::{JOURNAL_FILE, ReplayCache, ReplayLimits};
+use millrace::replay::{ReplayCache, ReplayLimits, SharedJournals};
+use millrace::service::ReactorPrograms;
 use millrace_mempool::{HugepagePolicy, Registry};
+use millrace_reactor::Clock;
 use millrace_store::{Namespace, Store};
 use millrace_wire::nfs3::{
     CreateArguments, CreateHow, CreateResults, Device, FileHandle, LinkArguments, LinkResults,
@@ -25,25 +29,75 @@ use support::lasting::{Killed, Lasting};
 use support::nfs::{self, MODE};
 use support::{Bench, Chunks, rules};
 
+/// How long a journal may take to be written.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Who serves when a process has been killed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Succession {
+    /// The next process of the same server.
+    Restart,
+    /// Another server, which shares its journals.
+    Replacement,
+}
+
+/// Runs each test by both successions.
+macro_rules! successions {
+    ($($test:ident)*) => {
+        mod restart {
+            $(#[test] fn $test() { super::$test(super::Succession::Restart); })*
+        }
+        mod replacement {
+            $(#[test] fn $test() { super::$test(super::Succession::Replacement); })*
+        }
+    };
+}
+
+successions! {
+    what_was_answered_is_answered_the_same_by_the_next_process
+    remove_that_was_executed_is_answered_with_success
+    remove_that_was_not_executed_is
+    remove_spares_what_another_client_made_meanwhile
+    remove_whose_task_ended_spares_what_another_client_made_meanwhile
+    remove_whose_task_ended_before_it_did_anything_is_executed
+    remove_by_another_client_is_not_taken_for_ones_own
+    remove_of_what_never_was_is_answered_so
+    rmdir_follows_the_rules_of_remove
+    rename_is_known_by_the_object_at_its_new_name
+    what_was_made_is_answered_with_what_was_made
+    what_was_not_made_is_made
+    what_others_made_is_not_taken_for_ones_own
+    an_object_that_is_not_as_the_call_makes_it_is_not_its_own
+    calls_with_the_same_effect_are_executed_again
+    setattr_with_a_guard_is_known_by_what_it_set
+    link_is_known_by_its_object
+    a_repetition_that_is_killed_too_is_still_known
+}
+
 /// One process after the other over the same files.
 struct World {
+    succession: Succession,
     registry: Registry,
     store: Lasting,
     bench: RefCell<Bench<Lasting>>,
     folder: RefCell<tempfile::TempDir>,
+    /// What the present process shares.
+    shared: RefCell<Option<SharedJournals>>,
 }
 
 impl World {
-    fn new() -> Self {
+    fn new(succession: Succession) -> Self {
         let registry = Registry::new(HugepagePolicy::Off);
         let store = Lasting::new(support::memory_store(&registry));
         let folder = tempfile::tempdir().unwrap();
-        let bench = RefCell::new(process(&registry, &store, &folder));
+        let (bench, shared) = succession.process(&registry, &store, &folder);
         Self {
+            succession,
             registry,
             store,
-            bench,
+            bench: RefCell::new(bench),
             folder: RefCell::new(folder),
+            shared: RefCell::new(shared),
         }
     }
 
@@ -60,13 +114,28 @@ impl World {
 
     /// Another process is started over what is in the files now.
     fn restart(&self) {
-        let next = tempfile::tempdir().unwrap();
-        let journal = self.folder.borrow().path().join(JOURNAL_FILE);
-        fs::copy(journal, next.path().join(JOURNAL_FILE)).unwrap();
-        let bench = process(&self.registry, &self.store, &next);
+        if let Some(shared) = &*self.shared.borrow() {
+            assert!(shared.flush(LIMIT));
+        }
+        let dead = tempfile::tempdir().unwrap();
+        copy(self.folder.borrow().path(), dead.path());
+        self.succeed(dead);
+    }
+
+    /// Another process is started over what one has left.
+    fn succeed(&self, dead: tempfile::TempDir) {
+        let (own, dead) = match self.succession {
+            Succession::Restart => (dead, None),
+            Succession::Replacement => (tempfile::tempdir().unwrap(), Some(dead)),
+        };
+        let (bench, shared) = self.succession.process(&self.registry, &self.store, &own);
+        if let (Some(shared), Some(dead)) = (&shared, dead) {
+            shared.take_over(dead.path(), &[]).unwrap();
+        }
         bench.xid.set(self.bench.borrow().xid.get());
         self.bench.replace(bench);
-        self.folder.replace(next);
+        self.folder.replace(own);
+        self.shared.replace(shared);
     }
 
     /// A call whose process is killed where `at` says. Another one has been started then.
@@ -84,21 +153,21 @@ impl World {
         let bench = self.bench.borrow();
         let message = bench.message((100_003, 3, procedure.number()), arguments);
         self.store.killed.set(at);
-        bench.send_waiting(&message, || ());
+        bench.send_until_stopped(&message, &self.store.is_killed, || ());
         self.store.killed.set(Killed::Never);
         message
     }
 
     fn kill(&self, at: Killed, message: &[u8]) {
-        let before = self.folder.borrow().path().join(JOURNAL_FILE);
-        let next = tempfile::tempdir().unwrap();
+        let dead = tempfile::tempdir().unwrap();
         self.store.killed.set(at);
-        self.bench.borrow().send_waiting(message, || {
-            fs::copy(before, next.path().join(JOURNAL_FILE)).unwrap();
+        let (bench, is_killed) = (self.bench.borrow(), &self.store.is_killed);
+        bench.send_until_stopped(message, is_killed, || {
+            copy(self.folder.borrow().path(), dead.path());
         });
+        drop(bench);
         self.store.killed.set(Killed::Never);
-        self.folder.replace(next);
-        self.restart();
+        self.succeed(dead);
     }
 
     /// The same call again, from another port and by another transport.
@@ -148,14 +217,39 @@ impl World {
     }
 }
 
-fn process(registry: &Registry, store: &Lasting, folder: &tempfile::TempDir) -> Bench<Lasting> {
-    let mut opened = ReplayCache::open(ReplayLimits::default(), folder.path(), 1);
-    let writer = opened.writers.pop().expect("the file system is fit for it");
-    let exports = Exports::new([(rules("/export"), store.clone())]).unwrap();
-    let key = HandleKey::new(&support::SECRET);
-    let service =
-        millrace::service::ReactorPrograms::new(exports, key, opened.cache, MountTable::default());
-    Bench::over(registry, store.clone(), service.with_journal(writer))
+/// Copies the journals in a folder.
+fn copy(from: &Path, to: &Path) {
+    for entry in fs::read_dir(from).unwrap() {
+        let path = entry.unwrap().path();
+        fs::copy(&path, to.join(path.file_name().unwrap())).unwrap();
+    }
+}
+
+impl Succession {
+    fn process(
+        self,
+        registry: &Registry,
+        store: &Lasting,
+        folder: &tempfile::TempDir,
+    ) -> (Bench<Lasting>, Option<SharedJournals>) {
+        let (limits, folder) = (ReplayLimits::default(), folder.path());
+        let (mut opened, shared) = match self {
+            Self::Restart => (ReplayCache::open(limits, folder, 1), None),
+            Self::Replacement => {
+                let opened = ReplayCache::open_shared(limits, folder, &[], [7; 16], 1, || ());
+                let (opened, shared) = opened.unwrap();
+                (opened, Some(shared))
+            }
+        };
+        let writer = opened.writers.pop().expect("the file system is fit for it");
+        let exports = Exports::new([(rules("/export"), store.clone())]).unwrap();
+        let key = HandleKey::new(&support::SECRET);
+        let service = ReactorPrograms::new(exports, key, opened.cache, MountTable::default());
+        let service = service.with_journal(writer, &Clock::new(Instant::now()));
+        let bench = Bench::over(registry, store.clone(), service);
+        bench.waits.set(self == Self::Replacement);
+        (bench, shared)
+    }
 }
 
 fn status<T, F>(results: Result<T, millrace_wire::nfs3::Failure<F>>) -> Result<T, Status> {
@@ -169,9 +263,8 @@ fn guarded(entry: NameInDirectory<'_>) -> CreateArguments<'_> {
     }
 }
 
-#[test]
-fn what_was_answered_is_answered_the_same_by_the_next_process() {
-    let world = World::new();
+fn what_was_answered_is_answered_the_same_by_the_next_process(succession: Succession) {
+    let world = World::new(succession);
     let create = guarded(world.entry(b"file"));
     let bench = world.bench.borrow();
     let call = bench.message((100_003, 3, Procedure::Create.number()), &create);
@@ -196,7 +289,11 @@ fn stores_that_end_with_the_process_are_not_recorded() {
         let writer = opened.writers.pop().unwrap();
         let cache = opened.cache.clone();
         let service = support::service_with([(rules("/export"), store.clone())], opened.cache);
-        let bench = Bench::over(&registry, store, service.with_journal(writer));
+        let bench = Bench::over(
+            &registry,
+            store,
+            service.with_journal(writer, &Clock::new(Instant::now())),
+        );
         (bench, cache)
     };
     let (bench, cache) = open();
@@ -205,9 +302,8 @@ fn stores_that_end_with_the_process_are_not_recorded() {
     assert_eq!(open().1.usage().0, 0);
 }
 
-#[test]
-fn remove_that_was_executed_is_answered_with_success() {
-    let world = World::new();
+fn remove_that_was_executed_is_answered_with_success(succession: Succession) {
+    let world = World::new(succession);
     for name in [b"one", b"two"] {
         world.old_file(name);
     }
@@ -220,9 +316,8 @@ fn remove_that_was_executed_is_answered_with_success() {
     world.repeat::<RemoveResults>(&call).unwrap();
 }
 
-#[test]
-fn remove_that_was_not_executed_is() {
-    let world = World::new();
+fn remove_that_was_not_executed_is(succession: Succession) {
+    let world = World::new(succession);
     world.old_file(b"file");
     let call = world.killed(Killed::Before, Procedure::Remove, &world.entry(b"file"));
     world.repeat::<RemoveResults>(&call).unwrap();
@@ -235,9 +330,8 @@ fn remove_that_was_not_executed_is() {
     assert!(world.find(b"written").is_none());
 }
 
-#[test]
-fn remove_spares_what_another_client_made_meanwhile() {
-    let world = World::new();
+fn remove_spares_what_another_client_made_meanwhile(succession: Succession) {
+    let world = World::new(succession);
     world.old_file(b"file");
     let call = world.killed(Killed::After, Procedure::Remove, &world.entry(b"file"));
     let create = guarded(world.entry(b"file"));
@@ -247,10 +341,9 @@ fn remove_spares_what_another_client_made_meanwhile() {
     assert!(world.find(b"file").is_some());
 }
 
-#[test]
-fn remove_whose_task_ended_spares_what_another_client_made_meanwhile() {
+fn remove_whose_task_ended_spares_what_another_client_made_meanwhile(succession: Succession) {
     // The same process goes on; a journal is not needed.
-    let world = World::new();
+    let world = World::new(succession);
     let remove = world.entry(b"file");
     world.old_file(b"file");
     let call = world.abandoned(Killed::After, Procedure::Remove, &remove);
@@ -261,18 +354,16 @@ fn remove_whose_task_ended_spares_what_another_client_made_meanwhile() {
     assert!(world.find(b"file").is_some());
 }
 
-#[test]
-fn remove_whose_task_ended_before_it_did_anything_is_executed() {
-    let world = World::new();
+fn remove_whose_task_ended_before_it_did_anything_is_executed(succession: Succession) {
+    let world = World::new(succession);
     world.old_file(b"file");
     let call = world.abandoned(Killed::Before, Procedure::Remove, &world.entry(b"file"));
     world.repeat::<RemoveResults>(&call).unwrap();
     assert!(world.find(b"file").is_none());
 }
 
-#[test]
-fn remove_by_another_client_is_not_taken_for_ones_own() {
-    let world = World::new();
+fn remove_by_another_client_is_not_taken_for_ones_own(succession: Succession) {
+    let world = World::new(succession);
     world.old_file(b"file");
     let call = world.killed(Killed::Before, Procedure::Remove, &world.entry(b"file"));
     status(world.other::<RemoveResults>(Procedure::Remove, &world.entry(b"file"))).unwrap();
@@ -280,18 +371,16 @@ fn remove_by_another_client_is_not_taken_for_ones_own() {
     assert_eq!(again, Err(Status::NoEntry));
 }
 
-#[test]
-fn remove_of_what_never_was_is_answered_so() {
-    let world = World::new();
+fn remove_of_what_never_was_is_answered_so(succession: Succession) {
+    let world = World::new(succession);
     world.store.old.borrow_mut().insert(world.store.root());
     let call = world.killed(Killed::Before, Procedure::Remove, &world.entry(b"none"));
     let again = status(world.repeat::<RemoveResults>(&call));
     assert_eq!(again, Err(Status::NoEntry), "the directory was not changed");
 }
 
-#[test]
-fn rmdir_follows_the_rules_of_remove() {
-    let world = World::new();
+fn rmdir_follows_the_rules_of_remove(succession: Succession) {
+    let world = World::new(succession);
     for name in [b"a", b"b", b"c"] {
         nfs::mkdir(&world.bench.borrow(), world.root(), name);
         world.age(name);
@@ -314,9 +403,8 @@ fn rmdir_follows_the_rules_of_remove() {
     assert!(world.find(b"c").is_some());
 }
 
-#[test]
-fn rename_is_known_by_the_object_at_its_new_name() {
-    let world = World::new();
+fn rename_is_known_by_the_object_at_its_new_name(succession: Succession) {
+    let world = World::new(succession);
     let rename = |from, to| RenameArguments {
         from: world.entry(from),
         to: world.entry(to),
@@ -398,9 +486,8 @@ fn makers(
     });
 }
 
-#[test]
-fn what_was_made_is_answered_with_what_was_made() {
-    makers(&World::new(), |world, procedure, killed| {
+fn what_was_made_is_answered_with_what_was_made(succession: Succession) {
+    makers(&World::new(succession), |world, procedure, killed| {
         let name = procedure.name().as_bytes();
         let call = killed(world, name, Killed::After);
         let (handle, _) = world.find(name).expect("it was made");
@@ -420,9 +507,8 @@ fn what_was_made_is_answered_with_what_was_made() {
     });
 }
 
-#[test]
-fn what_was_not_made_is_made() {
-    makers(&World::new(), |world, procedure, killed| {
+fn what_was_not_made_is_made(succession: Succession) {
+    makers(&World::new(succession), |world, procedure, killed| {
         let name = procedure.name().as_bytes();
         let call = killed(world, name, Killed::Before);
         assert!(world.find(name).is_none());
@@ -431,10 +517,9 @@ fn what_was_not_made_is_made() {
     });
 }
 
-#[test]
-fn what_others_made_is_not_taken_for_ones_own() {
+fn what_others_made_is_not_taken_for_ones_own(succession: Succession) {
     // Before the call began.
-    makers(&World::new(), |world, procedure, killed| {
+    makers(&World::new(succession), |world, procedure, killed| {
         let name = procedure.name().as_bytes();
         let first = killed(world, name, Killed::Before);
         status(world.repeat::<CreateResults>(&first)).unwrap();
@@ -444,7 +529,7 @@ fn what_others_made_is_not_taken_for_ones_own() {
         assert_eq!(again.unwrap_err(), Status::Exists, "{procedure:?}");
     });
     // Meanwhile: of two that compete for a name one gets it.
-    makers(&World::new(), |world, procedure, killed| {
+    makers(&World::new(succession), |world, procedure, killed| {
         let name = procedure.name().as_bytes();
         let call = killed(world, name, Killed::Before);
         let create = guarded(world.entry(name));
@@ -454,9 +539,8 @@ fn what_others_made_is_not_taken_for_ones_own() {
     });
 }
 
-#[test]
-fn an_object_that_is_not_as_the_call_makes_it_is_not_its_own() {
-    let world = World::new();
+fn an_object_that_is_not_as_the_call_makes_it_is_not_its_own(succession: Succession) {
+    let world = World::new(succession);
     let create = |name| guarded(world.entry(name));
     // In use already: written to.
     let call = world.killed(Killed::After, Procedure::Create, &create(b"used"));
@@ -479,9 +563,8 @@ fn an_object_that_is_not_as_the_call_makes_it_is_not_its_own() {
     assert_eq!(again.unwrap_err(), Status::Exists);
 }
 
-#[test]
-fn calls_with_the_same_effect_are_executed_again() {
-    let world = World::new();
+fn calls_with_the_same_effect_are_executed_again(succession: Succession) {
+    let world = World::new(succession);
     for how in [CreateHow::Unchecked(MODE), CreateHow::Exclusive([7; 8])] {
         for (at, name) in [(Killed::Before, b"before"), (Killed::After, b"after_")] {
             let arguments = CreateArguments {
@@ -509,9 +592,8 @@ fn calls_with_the_same_effect_are_executed_again() {
     }
 }
 
-#[test]
-fn setattr_with_a_guard_is_known_by_what_it_set() {
-    let world = World::new();
+fn setattr_with_a_guard_is_known_by_what_it_set(succession: Succession) {
+    let world = World::new(succession);
     let file = nfs::create(&world.bench.borrow(), world.root(), b"file");
     let guarded = |mode, size| SetattrArguments {
         object: file,
@@ -544,9 +626,8 @@ fn setattr_with_a_guard_is_known_by_what_it_set() {
     assert_eq!(world.find(b"file").unwrap().1.mode, 0o777);
 }
 
-#[test]
-fn link_is_known_by_its_object() {
-    let world = World::new();
+fn link_is_known_by_its_object(succession: Succession) {
+    let world = World::new(succession);
     let (one, two) = (world.old_file(b"one"), world.old_file(b"two"));
     let link = |object, name| LinkArguments {
         object,
@@ -580,9 +661,8 @@ fn link_is_known_by_its_object() {
     status(world.repeat::<LinkResults>(&call)).unwrap();
 }
 
-#[test]
-fn a_repetition_that_is_killed_too_is_still_known() {
-    let world = World::new();
+fn a_repetition_that_is_killed_too_is_still_known(succession: Succession) {
+    let world = World::new(succession);
     let call = world.killed(
         Killed::After,
         Procedure::Mkdir,

@@ -27,6 +27,12 @@ pub struct Gateways {
     /// are refused. All gateways need the same setting. By default `off`.
     #[serde(default = "off")]
     pub share_reservations: Switch,
+    /// Whether gateways tell each other which changes of names they execute and how they answer
+    /// them, so that a call is not executed twice that a client repeats at the gateway that takes the
+    /// place of its own. Each change then waits for a write to that file system. All gateways need
+    /// the same setting. By default `off`.
+    #[serde(default = "off")]
+    pub shared_replies: Switch,
 }
 
 impl Gateways {
@@ -37,6 +43,7 @@ impl Gateways {
             name: name.to_owned(),
             directory: directory.to_owned(),
             share_reservations: off(),
+            shared_replies: off(),
         }
     }
 }

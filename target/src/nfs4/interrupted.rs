@@ -71,7 +71,7 @@ impl<S: Store, H: StateSeam> CompoundRun<'_, S, H> {
         };
         match operation {
             // An exclusive one may be executed twice, as its verifier is with the file.
-            Operation::Open(_) => call.begin_use(&subject),
+            Operation::Open(_) => call.begin_use(&subject).await,
             _ => self.again = call.begin_change(&subject, &self.request).await?,
         }
         Ok(())

@@ -3,6 +3,8 @@
 use std::cell::{OnceCell, RefCell};
 use std::time::Instant;
 
+use millrace_reactor::Clock;
+
 use super::call::Broken;
 use super::connection::ConnectionRef;
 use super::program::Unserved;
@@ -15,8 +17,9 @@ use crate::replay::{
 /// What decides on the admission of calls on one reactor.
 pub(super) struct AdmissionControl {
     pub replay: ReplayCache,
-    /// What this reactor's part of the cache is made to outlive the process with.
-    pub journal: OnceCell<RefCell<Writer>>,
+    /// What this reactor's part of the cache is made to outlive the process with, and the clock of
+    /// waits for it.
+    pub journal: OnceCell<(RefCell<Writer>, Clock)>,
     /// What meters clients and exports, where anything does.
     pub flow: OnceCell<Flow>,
 }
@@ -77,10 +80,20 @@ impl AdmissionControl {
     /// Records in the journal that names are used by a call that may be executed twice. The record
     /// ends when the guard is [done](JournalGuard::done).
     pub fn note_use(&self, key: &CallKey, subject: &CallSubject<'_>) -> Option<JournalGuard<'_>> {
-        let journal = self.journal.get().filter(|_| subject.lasting)?;
+        let (journal, _) = self.journal.get().filter(|_| subject.lasting)?;
         let targets = self.targets(subject);
+        let guard = JournalGuard::begin(journal, key, Moment::now(), targets, false);
         self.replay.contest(key, targets);
-        JournalGuard::begin(journal, key, Moment::now(), targets, false)
+        guard
+    }
+
+    /// Waits until other servers can read what has been recorded of a call, if they do.
+    pub async fn written(&self, subject: &CallSubject<'_>) {
+        let journal = self.journal.get().filter(|_| subject.lasting);
+        let written = journal.and_then(|(journal, clock)| journal.borrow().written(clock));
+        if let Some(written) = written {
+            Box::pin(written).await;
+        }
     }
 
     fn targets(&self, subject: &CallSubject<'_>) -> [u64; 2] {
@@ -115,13 +128,14 @@ impl<'a> Admission<'a> {
     ) -> Option<InterruptedCall> {
         let again = self.ticket.again();
         let began = self.ticket.begin();
-        if let (true, Some(journal), Some(key)) =
+        if let (true, Some((journal, _)), Some(key)) =
             (subject.lasting, control.journal.get(), self.ticket.key())
         {
             let targets = control.targets(subject);
-            control.replay.contest(key, targets);
             let contested = again.is_some_and(|again| !again.alone);
+            // First, so that whoever takes calls over finds it in the journal, or else is found here.
             self.record = JournalGuard::begin(journal, key, began, targets, contested);
+            control.replay.contest(key, targets);
         }
         again
     }

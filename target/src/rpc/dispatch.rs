@@ -10,6 +10,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use millrace_mempool::Class;
+use millrace_reactor::Clock;
 use millrace_store::Caller;
 use millrace_wire::rpc::{
     Accepted, AuthStatus, CallError, CallWords, GssService, RPCSEC_GSS, answer_to,
@@ -76,10 +77,11 @@ impl<P: Programs> Dispatcher<P> {
     }
 
     /// Records calls that must not be executed twice in a journal, if their changes outlive the
-    /// process. Only the first journal given is used.
+    /// process. Only the first journal given is used. `clock` is that of the reactor.
     #[must_use]
-    pub fn with_journal(self, journal: Writer) -> Self {
-        let _ = self.inner.control.journal.set(RefCell::new(journal));
+    pub fn with_journal(self, journal: Writer, clock: &Clock) -> Self {
+        let journal = (RefCell::new(journal), clock.clone());
+        let _ = self.inner.control.journal.set(journal);
         self
     }
 

@@ -351,8 +351,12 @@ impl<'c, B: Bulk> ProgramCall<'c, B> {
         if self.procedure.metered {
             self.control.pass(self.connection, &subject).await?;
         }
-        let admission = self.admission.as_mut();
-        Ok(admission.and_then(|admission| admission.record(self.control, &subject)))
+        let Some(admission) = &mut self.admission else {
+            return Ok(None);
+        };
+        let again = admission.record(self.control, &subject);
+        self.control.written(&subject).await;
+        Ok(again)
     }
 
     fn key(&self, xid: u32, arguments: [&[u8]; 2]) -> CallKey {
@@ -385,7 +389,7 @@ impl<'c, B: Bulk> ProgramCall<'c, B> {
         request: &RepeatableRequest<'_>,
     ) -> Result<Option<InterruptedCall>, Unserved> {
         if self.admission.is_some() {
-            self.begin_use(subject);
+            self.begin_use(subject).await;
             return Ok(None);
         }
         if !subject.lasting || self.control.journal.get().is_none() {
@@ -397,15 +401,18 @@ impl<'c, B: Bulk> ProgramCall<'c, B> {
         }
         let ticket = self.control.enter(key, self.arrived).await?;
         let admission = self.admission.insert(Admission::new(ticket));
-        Ok(admission.record(self.control, subject))
+        let again = admission.record(self.control, subject);
+        self.control.written(subject).await;
+        Ok(again)
     }
 
     /// Records the names that an operation uses, until [`end_use`](Self::end_use).
-    pub fn begin_use(&mut self, subject: &CallSubject<'_>) {
+    pub async fn begin_use(&mut self, subject: &CallSubject<'_>) {
         if subject.lasting && self.control.journal.get().is_some() {
             // It is no call's, as none has such an identifier and no arguments.
             let key = self.key(self.xid, [&[]; 2]);
             self.names_in_use = self.control.note_use(&key, subject);
+            self.control.written(subject).await;
         }
     }
 

@@ -39,16 +39,28 @@ use crate::access::CallIdentity;
 mod carried;
 mod journal;
 mod layout;
+mod left;
 mod map;
+mod moment;
 mod repeated_elsewhere;
+mod shared;
+mod shared_slots;
 #[cfg(test)]
 mod tests;
+mod writer;
 
-pub use journal::{FILE as JOURNAL_FILE, JournalPlace, Left, Moment, Writer};
+pub use journal::FILE as JOURNAL_FILE;
 pub use layout::{Fault, REPLY_MAX};
+pub use left::Left;
+pub use moment::Moment;
+pub use shared::{SharedJournals, TakenCalls};
+pub use shared_slots::WrittenSlots;
+pub use writer::{JournalPlace, Writer};
 
 use carried::CarriedCalls;
 use journal::Journal;
+use left::Recorded;
+use moment::Timeline;
 
 /// Parts of the cache with a lock of their own.
 const SHARDS: usize = 16;
@@ -204,6 +216,9 @@ pub struct InterruptedCall {
     /// Whether no other call of this server has used the names that it changes since it began. If
     /// so, their state was changed by this call or from outside of this server.
     pub alone: bool,
+    /// Whether other servers may have used them since `restarted`, if objects have changed since
+    /// then. Until then, they count like this server.
+    pub is_shared: bool,
 }
 
 /// Calls that were begun and abandoned, until their repetitions have been executed.
@@ -213,8 +228,8 @@ struct OpenCalls {
     count: AtomicUsize,
     /// By the names that they change.
     names: Mutex<HashMap<u64, Vec<CallKey>>>,
-    /// The records of an earlier process about them.
-    carried: Mutex<Option<CarriedCalls>>,
+    /// The records of earlier processes about them.
+    carried: Mutex<Vec<CarriedCalls>>,
 }
 
 /// A cache, and what its reactors write the journal with: one each, none without a journal.
@@ -277,7 +292,7 @@ impl ReplayCache {
                          is busy; use a RUNTIME_DIRECTORY in memory"
                     );
                 }
-                Self::load(limits, journal)
+                Self::load(limits, journal, false)
             }
             Err(error) => {
                 tracing::warn!(
@@ -290,45 +305,11 @@ impl ReplayCache {
         }
     }
 
-    fn load(limits: ReplayLimits, journal: Journal) -> OpenedCache {
+    fn load(limits: ReplayLimits, journal: Journal, is_shared: bool) -> OpenedCache {
         let cache = Self::with(limits, SipHasher24::new_with_key(&journal.key));
-        let (inner, now) = (&cache.inner, Instant::now());
-        let restarted = Moment::now();
         let (done, begun) = (journal.left.done(), journal.left.begun());
-        for call in journal.left.calls {
-            let key = call.begin.key;
-            let (mut shard, counters) = inner.shard(&key);
-            match call.done {
-                Some((_, reply)) => {
-                    shard.finish(key, reply.into(), now);
-                }
-                None => {
-                    let again = InterruptedCall {
-                        began: Moment {
-                            boot: call.begin.began,
-                            wall: call.begin.wall,
-                        },
-                        restarted,
-                        alone: false,
-                    };
-                    let contested = call.begin.contested;
-                    shard
-                        .entries
-                        .insert(key, ReplayEntry::Begun(Begun { again, contested }));
-                    shard.order.push_back((key, now));
-                    inner.open.count.fetch_add(1, Relaxed);
-                    let mut names = lock(&inner.open.names);
-                    for target in call.begin.targets.into_iter().filter(|target| *target != 0) {
-                        names.entry(target).or_default().push(key);
-                    }
-                }
-            }
-            let forgotten = shard.trim(limits);
-            counters.evicted_full.add(forgotten.all);
-            inner.open.less(forgotten.begun);
-            shard.tell(counters);
-        }
-        *lock(&inner.open.carried) = journal.carried;
+        cache.take_in(journal.left.calls, journal.timeline, is_shared);
+        cache.carry(journal.carried);
         if done + begun > 0 {
             tracing::info!(
                 done,
@@ -340,6 +321,65 @@ impl ReplayCache {
             cache,
             writers: journal.writers,
         }
+    }
+
+    /// Takes in calls that earlier processes have recorded, unless they are known.
+    fn take_in(&self, calls: Vec<Recorded>, timeline: Timeline, is_shared: bool) {
+        let (inner, now) = (&self.inner, Instant::now());
+        let restarted = Moment::now();
+        for call in calls {
+            let key = call.begin.key;
+            // In the order of those who contest calls.
+            let mut names = lock(&inner.open.names);
+            let (mut shard, counters) = inner.shard(&key);
+            if shard.entries.contains_key(&key) {
+                continue;
+            }
+            match call.done {
+                Some((_, reply)) => {
+                    shard.finish(key, reply.into(), now);
+                }
+                None => {
+                    let again = InterruptedCall {
+                        began: Moment {
+                            boot: timeline.boot(call.begin.began),
+                            wall: call.begin.wall,
+                        },
+                        restarted,
+                        alone: false,
+                        is_shared,
+                    };
+                    let contested = call.begin.contested;
+                    shard
+                        .entries
+                        .insert(key, ReplayEntry::Begun(Begun { again, contested }));
+                    shard.order.push_back((key, now));
+                    inner.open.count.fetch_add(1, Relaxed);
+                    for target in call.begin.targets.into_iter().filter(|target| *target != 0) {
+                        names.entry(target).or_default().push(key);
+                    }
+                }
+            }
+            let forgotten = shard.trim(inner.limits);
+            counters.evicted_full.add(forgotten.all);
+            inner.open.less(forgotten.begun);
+            shard.tell(counters);
+        }
+    }
+
+    /// The records of calls that were taken in.
+    fn carry(&self, carried: Option<CarriedCalls>) {
+        lock(&self.inner.open.carried).extend(carried);
+    }
+
+    /// Others have used the names of these calls.
+    fn contest_calls<'a>(&self, calls: impl Iterator<Item = &'a CallKey>) {
+        let _names = lock(&self.inner.open.names);
+        calls.for_each(|call| self.inner.contest_call(call));
+    }
+
+    fn limits(&self) -> ReplayLimits {
+        self.inner.limits
     }
 
     /// The hash that identifies a name in a directory in the journal.
@@ -567,6 +607,7 @@ impl Drop for Ticket {
                     began,
                     restarted: Moment::now(),
                     alone: false,
+                    is_shared: false,
                 },
                 contested: true,
             });
@@ -595,11 +636,16 @@ impl Inner {
         let names = lock(&self.open.names);
         let named = targets.iter().filter_map(|target| names.get(target));
         for other in named.flatten().filter(|other| *other != key) {
-            match self.shard(other).0.entries.get_mut(other) {
-                Some(ReplayEntry::Begun(begun)) => begun.contested = true,
-                Some(ReplayEntry::Running(running)) => running.contested = true,
-                Some(ReplayEntry::Done(_)) | None => {}
-            }
+            self.contest_call(other);
+        }
+    }
+
+    /// Another call has used the names of this one.
+    fn contest_call(&self, call: &CallKey) {
+        match self.shard(call).0.entries.get_mut(call) {
+            Some(ReplayEntry::Begun(begun)) => begun.contested = true,
+            Some(ReplayEntry::Running(running)) => running.contested = true,
+            Some(ReplayEntry::Done(_)) | None => {}
         }
     }
 }
@@ -612,7 +658,7 @@ impl OpenCalls {
 
     /// The outcome of a call is known and recorded elsewhere.
     fn settle(&self, key: &CallKey) {
-        if let Some(carried) = &mut *lock(&self.carried) {
+        for carried in &mut *lock(&self.carried) {
             carried.settle(key);
         }
     }

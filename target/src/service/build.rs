@@ -242,16 +242,27 @@ pub fn start(
     let directory = config.state_directory.as_deref();
     let lock = directory.map(StateLock::take).transpose();
     let lock = lock.map_err(StartError::State)?.map(Arc::new);
-    let replay = match directory {
-        Some(directory) => ReplayCache::open(ReplayLimits::default(), directory, cores.len()),
-        None => replay::OpenedCache::in_memory(ReplayLimits::default()),
-    };
     let error = match &config.handle_secret {
         Some(_) => StartError::HandleSecret,
         None => StartError::State,
     };
     let secrets = secret::of_handles(&config).map_err(error)?;
     let gateway = join_gateways(&config, &secrets, progress)?;
+    let shared = gateway
+        .as_ref()
+        .map(|joined| joined.open_replies(cores.len()));
+    let shared = shared.transpose().map_err(StartError::Gateways)?.flatten();
+    let (replay, shared_replies) = match (shared, directory) {
+        (Some((replay, shared)), _) => (replay, Some(shared)),
+        (None, Some(directory)) => {
+            let replay = ReplayCache::open(ReplayLimits::default(), directory, cores.len());
+            (replay, None)
+        }
+        (None, None) => (
+            replay::OpenedCache::in_memory(ReplayLimits::default()),
+            None,
+        ),
+    };
     let client_state = client_state(&config, cores.len(), &lock, gateway.as_ref());
     let client_state = client_state.map_err(StartError::State)?;
     let client_state = client_state.map(|state| state.with_handles_of(&secrets));
@@ -347,7 +358,7 @@ pub fn start(
         registration,
     };
     let asker = StateAsker::new(&reactors);
-    let gateway = gateway.map(|joined| GatewayMember::follow(&joined, asker));
+    let gateway = gateway.map(|joined| GatewayMember::follow(&joined, asker, shared_replies));
     let gateway = gateway.transpose().map_err(StartError::Gateways)?;
     let control = ServiceControl::new(
         in_force,
@@ -529,7 +540,7 @@ fn shared(plan: &WorkerPlan, context: &Context) -> Result<BuiltShared, BuildErro
     let journal = journals.get_mut(plan.index).and_then(Option::take);
     drop(journals);
     let programs = match journal {
-        Some(journal) => programs.with_journal(journal),
+        Some(journal) => programs.with_journal(journal, &clock),
         None => programs,
     };
     let programs = match &plan.gss {

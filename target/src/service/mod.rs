@@ -165,6 +165,9 @@ impl Service {
         }
         // Connections are closed at the deadline; the rest has a short time to end.
         self.join(deadline + LAST_TURNS);
+        if let Some(gateway) = &self.control.gateway {
+            gateway.end();
+        }
         // Folders have as long again to be synced.
         let deadline = Instant::now() + timeout;
         let volumes = self.control.volumes();

@@ -76,6 +76,13 @@ impl GatewayPair {
         self
     }
 
+    /// Gateways that tell each other which changes of names they execute.
+    fn with_shared_replies(self) -> Self {
+        self.a.edit("name: a,", "name: a, shared_replies: on,");
+        self.b.edit("name: b,", "name: b, shared_replies: on,");
+        self
+    }
+
     /// The file with the record of a gateway.
     fn record(&self, name: &str) -> PathBuf {
         let shared = self.a.0.path().join("gateways");
@@ -254,6 +261,42 @@ fn gateways_have_one_scope_and_the_same_handles_and_meet_locks_of_each_other() {
     assert_eq!(pair.b.operator(&b).send(&own).unwrap().status, 409);
     kill(a);
     kill(b);
+}
+
+#[test]
+fn a_gateway_answers_a_repeated_change_as_the_one_did_that_it_replaces() {
+    for shares in [true, false] {
+        let pair = GatewayPair::new();
+        let pair = if shares {
+            pair.with_shared_replies()
+        } else {
+            pair
+        };
+        let (a, at_a) = pair.a.start();
+        let (b, at_b) = pair.b.start();
+        let [mut first, mut second] = [&b"first"[..], b"second"].map(|owner| client(at_a, owner));
+        first.open(b"data", b"file").unwrap();
+        let remove = [
+            Operation::Putrootfh(()),
+            Operation::Lookup(b"data"),
+            Operation::Remove(b"file"),
+        ];
+        assert_eq!(first.run(&remove).status(), Status::Ok);
+        // Makes a file when the reply is recorded.
+        second.open(b"data", b"other").unwrap();
+        kill(a);
+        pair.take_over(&b, true).unwrap();
+        let again = first.repeat_at(at_b, &remove).status();
+        let expected = if shares {
+            Status::Ok
+        } else {
+            Status::BadSession
+        };
+        assert_eq!(again, expected);
+        first.reconnect(at_b);
+        assert_eq!(first.run(&remove).status(), Status::NoEntry);
+        kill(b);
+    }
 }
 
 #[test]

@@ -65,7 +65,9 @@ fn process(
         vec![1, 2],
     );
     let service = ReactorPrograms::new(exports, key, opened.cache, MountTable::default());
-    let service = service.with_journal(writer).with_nfs4(state);
+    let service = service
+        .with_journal(writer, &Clock::new(Instant::now()))
+        .with_nfs4(state);
     Bench::over(registry, store.clone(), service)
 }
 

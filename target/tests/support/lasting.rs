@@ -34,6 +34,8 @@ pub enum Killed {
 pub struct Lasting {
     pub store: MemoryStore,
     pub killed: Rc<Cell<Killed>>,
+    /// Whether a call has ended where `killed` says.
+    pub is_killed: Rc<Cell<bool>>,
     /// Whether names are looked up without end.
     pub hung: Rc<Cell<bool>>,
     /// Whether names cannot be looked up now.
@@ -47,10 +49,16 @@ impl Lasting {
         Self {
             store,
             killed: Rc::default(),
+            is_killed: Rc::default(),
             hung: Rc::default(),
             delayed: Rc::default(),
             old: Rc::default(),
         }
+    }
+
+    async fn end(&self) {
+        self.is_killed.set(true);
+        pending::<()>().await;
     }
 
     fn aged(&self, object: Handle, mut attributes: Attributes) -> Attributes {
@@ -94,11 +102,11 @@ macro_rules! namespace {
     };
     ($lasting:ident.$operation:ident($($argument:ident),*)) => {{
         if $lasting.killed.get() == Killed::Before {
-            pending::<()>().await;
+            $lasting.end().await;
         }
         let done = $lasting.store.$operation($($argument),*).await;
         if $lasting.killed.get() == Killed::After {
-            pending::<()>().await;
+            $lasting.end().await;
         }
         done
     }};

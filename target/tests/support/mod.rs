@@ -16,7 +16,7 @@ pub mod session_double;
 pub mod trace;
 
 use std::cell::{Cell, RefCell};
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
@@ -216,6 +216,8 @@ pub struct Bench<S: Store = MemoryStore> {
     pub limits: Cell<Limits>,
     pub user: RefCell<Option<(u32, u32)>>,
     pub xid: Cell<u32>,
+    /// Whether calls may wait for other threads.
+    pub waits: Cell<bool>,
     lists: Cell<Vec<Slice>>,
 }
 
@@ -247,6 +249,7 @@ impl<S: Store> Bench<S> {
             limits: Cell::new(LIMITS),
             user: RefCell::new(Some((0, 0))),
             xid: Cell::new(1),
+            waits: Cell::default(),
             lists: Cell::default(),
         }
     }
@@ -278,7 +281,11 @@ impl<S: Store> Bench<S> {
         let mut reply = self.reply();
         let connection = self.connection();
         let call = self.call(&connection, message, bulk, padding);
-        let answer = ready(self.service.serve(call, chunks, &mut reply));
+        let serving = self.service.serve(call, chunks, &mut reply);
+        let answer = match self.waits.get() {
+            true => block_on(serving),
+            false => ready(serving),
+        };
         self.replied(answer, reply)
     }
 
@@ -359,6 +366,26 @@ impl<S: Store> Bench<S> {
             .poll(&mut Context::from_waker(Waker::noop()));
         assert!(polled.is_pending(), "the call waits");
         meanwhile()
+    }
+
+    /// Sends a message whose call stops for ever when `is_stopped` says so, and may wait for other
+    /// threads before; `meanwhile` is done before it is given up.
+    pub fn send_until_stopped(
+        &self,
+        message: &[u8],
+        is_stopped: &Cell<bool>,
+        meanwhile: impl FnOnce(),
+    ) {
+        let (mut reply, mut chunks) = (self.reply(), Chunks::default());
+        let connection = self.connection();
+        let call = self.call(&connection, message, &[], Padding::default());
+        let mut serving = pin!(self.service.serve(call, &mut chunks, &mut reply));
+        block_on(poll_fn(|context| match serving.as_mut().poll(context) {
+            Poll::Pending if is_stopped.replace(false) => Poll::Ready(()),
+            Poll::Pending => Poll::Pending,
+            Poll::Ready(_) => panic!("the call is answered"),
+        }));
+        meanwhile();
     }
 
     /// Sends a message whose call gives up its turn; `meanwhile` is done then. Returns the reply.

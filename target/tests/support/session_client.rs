@@ -237,6 +237,14 @@ impl SessionClient {
         self.run(operations)
     }
 
+    /// Repeats the last request as it was, on a connection to another server.
+    pub fn repeat_at(&mut self, address: SocketAddr, operations: &[Operation<'_>]) -> Results {
+        self.socket = TcpStream::connect(address).unwrap();
+        self.socket.set_read_timeout(Some(LIMIT)).unwrap();
+        self.xid -= 1;
+        self.repeat(operations)
+    }
+
     /// The lease that the server tells of.
     pub fn lease(&mut self) -> u32 {
         let wanted = Bitmap::of(&[AttributeNumber::LeaseTime]);

@@ -68,7 +68,10 @@ fn values_are_those_of_the_file() {
             "{handle_secret: /h, state_directory: /s}",
             "{handle_secret: /h, state_directory: /s, gateways: {name: a, directory: /g}}",
             "gateways",
-            ["null", "{directory:/g,name:a,share_reservations:off}"],
+            [
+                "null",
+                "{directory:/g,name:a,share_reservations:off,shared_replies:off}",
+            ],
         ),
         (
             "{}",

@@ -8,10 +8,23 @@ fn gateways_have_names_a_folder_and_what_makes_handles_the_same() {
         "gateways: { name: gateway-1, directory: /g }\nhandle_secret: /h\nstate_directory: /s\n",
     );
     let sharing = "handle_secret: /h\nstate_directory: /s\n\
-        gateways: { name: a, directory: /g, share_reservations: on }\n";
-    let read = |text: &str| accept(text).gateways.unwrap().share_reservations.is_on();
-    assert!(read(sharing));
-    assert!(!read(&sharing.replace(", share_reservations: on", "")));
+        gateways: { name: a, directory: /g, share_reservations: on, shared_replies: on }\n";
+    let read = |text: &str| {
+        let gateways = accept(text).gateways.unwrap();
+        (
+            gateways.share_reservations.is_on(),
+            gateways.shared_replies.is_on(),
+        )
+    };
+    assert_eq!(read(sharing), (true, true));
+    assert_eq!(
+        read(&sharing.replace(", share_reservations: on", "")),
+        (false, true)
+    );
+    assert_eq!(
+        read(&sharing.replace(", shared_replies: on", "")),
+        (true, false)
+    );
     for (text, line, column, path, words) in [
         (
             "gateways: { name: a_b, directory: /g }\nhandle_secret: /h\nstate_directory: /s\n",

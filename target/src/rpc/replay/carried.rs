@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use super::CallKey;
-use super::journal::Slots;
 use super::layout::{Begin, JournalSlot};
+use super::writer::Slots;
 
 /// Calls of an earlier process that are not settled, by the slots with their records.
 #[derive(Debug)]

@@ -2,6 +2,7 @@
 
 mod journal;
 mod layout;
+mod shared;
 
 use std::pin::pin;
 use std::task::Context;

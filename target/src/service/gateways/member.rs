@@ -9,8 +9,10 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use millrace_admin::control::ControlError;
 
 use super::folder::GatewayFolder;
+use super::replies;
 use super::start::JoiningGateway;
 use crate::log_limit::LogLimit;
+use crate::replay::SharedJournals;
 use crate::service::hardening::{ThreadKind, confine_thread};
 use crate::service::state_reports::StateAsker;
 use crate::state::{GatewayRecord, GatewayRecords, StateHome};
@@ -32,6 +34,8 @@ pub struct GatewayMember(Arc<MemberParts>);
 struct MemberParts {
     folder: GatewayFolder,
     asker: StateAsker,
+    /// What it shares of its replies, if it does.
+    replies: Option<SharedJournals>,
     /// Held during each step, so that they come one after the other.
     step: Mutex<()>,
     /// The thread ends with it.
@@ -54,11 +58,16 @@ impl GatewayMember {
     ///
     /// # Errors
     /// The system starts none.
-    pub fn follow(joined: &JoiningGateway, asker: StateAsker) -> io::Result<Self> {
+    pub fn follow(
+        joined: &JoiningGateway,
+        asker: StateAsker,
+        replies: Option<SharedJournals>,
+    ) -> io::Result<Self> {
         let (ends, ended) = crossbeam_channel::bounded(1);
         let member = Self(Arc::new(MemberParts {
             folder: joined.folder.clone(),
             asker,
+            replies,
             step: Mutex::default(),
             ends: Mutex::new(Some(ends)),
         }));
@@ -91,6 +100,10 @@ impl GatewayMember {
 
     pub(super) fn folder(&self) -> &GatewayFolder {
         &self.0.folder
+    }
+
+    pub(super) fn replies(&self) -> Option<&SharedJournals> {
+        self.0.replies.as_ref()
     }
 
     /// Keeps other steps waiting.
@@ -160,6 +173,13 @@ impl GatewayMember {
         let _step = self.begin_step();
         if let Err(error) = self.stop_in_order() {
             tracing::warn!(%error, "clients of this gateway cannot reclaim what they have");
+        }
+    }
+
+    /// Records the last replies. To be called when all calls have been answered.
+    pub fn end(&self) {
+        if let Some(replies) = self.replies() {
+            replies::flush(replies);
         }
     }
 

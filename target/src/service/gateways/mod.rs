@@ -4,7 +4,9 @@
 //! | --- | --- |
 //! | `folder` | the records of all gateways, in the folder that they share |
 //! | `secrets` | tells the others which file handles are good here |
+//! | `settings` | tells the others which settings are on here |
 //! | `shares` | tells the others what opens access and deny |
+//! | `replies` | tells the others which changes are executed, and how they were answered |
 //! | `start` | joins them: nobody grants while clients of this one may reclaim |
 //! | `member` | follows the records of the others while this one serves, and stops |
 //! | `take_over` | takes the place of another one |
@@ -13,7 +15,9 @@
 
 mod folder;
 mod member;
+mod replies;
 mod secrets;
+mod settings;
 mod shares;
 mod start;
 mod take_over;

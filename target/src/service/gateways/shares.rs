@@ -21,9 +21,8 @@ use siphasher::sip::SipHasher24;
 
 use super::folder::GatewayFolder;
 use crate::log_limit::LogLimit;
-use crate::service::durable_file::write_durably;
 use crate::service::hardening::{ThreadKind, confine_thread};
-use crate::state::{FileKey, GatewayRecords, ShareAction, ShareAnswer, ShareMode, ShareOrder};
+use crate::state::{FileKey, ShareAction, ShareAnswer, ShareMode, ShareOrder};
 
 /// The folder of the files with locks. No gateway has this name.
 const FOLDER: &str = "open_shares";
@@ -31,8 +30,6 @@ const FOLDER: &str = "open_shares";
 const FILES: u64 = 64;
 /// Threads that make announcements, as each lock takes a request to the cluster.
 const THREADS: u64 = 4;
-/// The file in the folder of a gateway that says whether it announces what opens access and deny.
-const SETTING: &str = "share-reservations";
 
 /// The bytes of a file, and what each stands for: an access, or a denial.
 const BYTES: [(ShareMode, bool); 4] = [
@@ -276,26 +273,6 @@ pub(super) fn try_locks(of: &GatewayFolder) -> io::Result<()> {
     })
 }
 
-/// Tells other gateways whether this one announces what opens access and deny. Returns those with
-/// another setting. To be called while no other one does the same.
-///
-/// # Errors
-/// Those of the file system.
-pub(super) fn compare(
-    folder: &GatewayFolder,
-    records: &GatewayRecords,
-    announces: bool,
-) -> io::Result<Vec<String>> {
-    let text = |announces| if announces { "on\n" } else { "off\n" };
-    write_durably(&folder.own().join(SETTING), text(announces).as_bytes())?;
-    let is_other = |name: &&String| {
-        let theirs = fs::read_to_string(folder.path().join(name).join(SETTING));
-        // Earlier versions announce nothing, and do not say so.
-        **name != folder.name() && theirs.as_deref().unwrap_or(text(false)) != text(announces)
-    };
-    Ok(records.0.keys().filter(is_other).cloned().collect())
-}
-
 #[cfg(test)]
 mod tests {
     use millrace_admin::config;
@@ -412,22 +389,5 @@ mod tests {
         let mut files = ShareFiles::new(shared.path().join("missing").join(FOLDER));
         let found = announce(&mut files, 1, ShareMode::READ, NONE);
         assert_eq!(found, ShareAnswer::Unavailable);
-    }
-
-    #[test]
-    fn gateways_tell_who_has_another_setting() {
-        let shared = tempfile::tempdir().unwrap();
-        let [a, b] = ["a", "b"]
-            .map(|name| GatewayFolder::open(&config::Gateways::new(name, shared.path())).unwrap());
-        let mut records = GatewayRecords::default();
-        records.start("a", false);
-        assert!(compare(&a, &records, true).unwrap().is_empty());
-        records.start("b", false);
-        // An earlier version says nothing.
-        assert_eq!(compare(&a, &records, true).unwrap(), ["b"]);
-        assert_eq!(compare(&b, &records, false).unwrap(), ["a"]);
-        assert_eq!(compare(&a, &records, true).unwrap(), ["b"]);
-        assert!(compare(&a, &records, false).unwrap().is_empty());
-        assert!(compare(&b, &records, false).unwrap().is_empty());
     }
 }

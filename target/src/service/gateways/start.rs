@@ -9,9 +9,11 @@ use std::time::{Duration, Instant};
 use millrace_admin::config::{self, Config};
 
 use super::folder::GatewayFolder;
-use super::{secrets, shares};
+use super::settings::SHARED_SETTINGS;
+use super::{replies, secrets, shares};
 use crate::handle::HandleSecrets;
 use crate::log_limit::LogLimit;
+use crate::replay::{OpenedCache, SharedJournals};
 use crate::service::client_records::RecordFolder;
 use crate::service::lock::StateLock;
 use crate::service::startup::StartProgress;
@@ -28,6 +30,7 @@ pub struct JoiningGateway {
     pub(super) lock: Arc<StateLock>,
     has_clients: bool,
     announces_shares: bool,
+    shares_replies: bool,
 }
 
 impl JoiningGateway {
@@ -48,22 +51,29 @@ impl JoiningGateway {
         let (stale, others) = folder.change(|records| {
             records.start(folder.name(), has_clients);
             let stale = secrets::compare(&folder, handles);
-            let others = shares::compare(&folder, records, announces_shares);
+            let others = SHARED_SETTINGS.map(|setting| {
+                let others = setting.compare(&folder, records, gateways);
+                (setting, others)
+            });
             (stale, others)
         })?;
         secrets::warn_of(&stale?);
-        for gateway in others? {
-            tracing::warn!(
-                gateway,
-                "gateways.share_reservations: that gateway has another setting; it may let clients \
-                 open what those of this one deny, or the other way round"
-            );
+        for (setting, others) in others {
+            for gateway in others? {
+                tracing::warn!(
+                    gateway,
+                    "gateways.{}: that gateway has another setting; {}",
+                    setting.key,
+                    setting.consequence
+                );
+            }
         }
         Ok(Self {
             folder,
             lock,
             has_clients,
             announces_shares,
+            shares_replies: gateways.shared_replies.is_on(),
         })
     }
 
@@ -100,6 +110,20 @@ impl JoiningGateway {
     #[must_use]
     pub fn announcements(&self) -> Option<PathBuf> {
         self.announces_shares.then(|| shares::folder(&self.folder))
+    }
+
+    /// The replies of all gateways, as this one knows them, if gateways share them.
+    ///
+    /// # Errors
+    /// The shared folder cannot be used.
+    pub fn open_replies(
+        &self,
+        reactors: usize,
+    ) -> io::Result<Option<(OpenedCache, SharedJournals)>> {
+        let opened = self
+            .shares_replies
+            .then(|| replies::open(&self.folder, reactors));
+        opened.transpose()
     }
 
     /// The folder of the records of this gateway's clients.

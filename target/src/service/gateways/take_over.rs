@@ -9,6 +9,7 @@ use millrace_admin::status::{GatewayList, GatewayState, GatewayTakeover};
 use millrace_store::any::AnyVolume;
 
 use super::member::{GatewayError, GatewayMember};
+use super::replies;
 use crate::service::control::ServiceControl;
 
 /// How long the other gateways have to stop granting.
@@ -129,6 +130,9 @@ impl GatewayMember {
         let (is_that, others) = folder
             .change(|records| (records.fence(of), records.granting(name).count()))
             .map_err(unavailable)?;
+        if let Some(own) = self.replies() {
+            replies::take_over(own, folder, of);
+        }
         // Others that are replaced and may still go on could be granted what is free now.
         let is_proved = before.recovers && before.is_proved || was_kept && is_that;
         if is_proved && others == 0 {

@@ -1,0 +1,222 @@
+//! Slots that other servers read: a thread writes them to files that the servers share.
+//!
+//! Reactors hand over copies of the slots that they change, and do not wait for the file system.
+//! The thread writes those that have come meanwhile, makes them durable, and only then ends the
+//! waits that were begun behind them.
+
+use std::fs::File;
+use std::future::Future;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, Sender};
+use millrace_reactor::Sleep;
+
+use super::layout::{PAGE, SLOT};
+use crate::log_limit::LogLimit;
+
+/// Most slots that wait to be written. Others are left out while the file system does not answer.
+const WAITING_MAX: usize = 1 << 16;
+
+/// How long slots wait that nobody waits for.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// The way to the thread that writes slots. The thread ends when all ways to it are gone.
+#[derive(Clone, Debug)]
+pub(super) struct SlotThread {
+    orders: Sender<SlotOrder>,
+    /// Whether a wait has ended before its slots were written, and none have been since.
+    is_late: Arc<AtomicBool>,
+}
+
+/// An order to the thread.
+#[derive(Debug)]
+enum SlotOrder {
+    Write {
+        file: Arc<File>,
+        offset: u64,
+        slot: Box<[u8; SLOT]>,
+    },
+    /// All before this is waited for.
+    Tell(Arc<Told>),
+}
+
+/// Whether the orders before one have been carried out, and who waits for that.
+#[derive(Debug, Default)]
+struct Told {
+    state: Mutex<(bool, Option<Waker>)>,
+    changed: Condvar,
+}
+
+impl Told {
+    fn state(&self) -> MutexGuard<'_, (bool, Option<Waker>)> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn tell(&self) {
+        let mut state = self.state();
+        state.0 = true;
+        self.changed.notify_all();
+        if let Some(waker) = state.1.take() {
+            waker.wake();
+        }
+    }
+}
+
+impl SlotThread {
+    /// Starts the thread, which calls `on_start` first.
+    ///
+    /// # Errors
+    /// The system starts none.
+    pub fn start(on_start: impl FnOnce() + Send + 'static) -> io::Result<Self> {
+        let (orders, received) = crossbeam_channel::unbounded();
+        let is_late = Arc::new(AtomicBool::new(false));
+        let told = Arc::clone(&is_late);
+        let thread = thread::Builder::new().name("shared-replies".to_owned());
+        thread.spawn(move || {
+            on_start();
+            run(&received, &told);
+        })?;
+        Ok(Self { orders, is_late })
+    }
+
+    /// A file that the thread writes slots to.
+    pub fn file(&self, file: &Arc<File>) -> SharedFile {
+        SharedFile {
+            thread: self.clone(),
+            file: Arc::clone(file),
+        }
+    }
+
+    /// Waits until all slots are written that were handed over before. Says whether they are.
+    pub fn flush(&self, within: Duration) -> bool {
+        let told = Arc::new(Told::default());
+        let _ = self.orders.send(SlotOrder::Tell(Arc::clone(&told)));
+        let state = told.state();
+        let waited = told
+            .changed
+            .wait_timeout_while(state, within, |state| !state.0);
+        waited.unwrap_or_else(PoisonError::into_inner).0.0
+    }
+}
+
+/// A file that other servers read.
+#[derive(Clone, Debug)]
+pub(super) struct SharedFile {
+    thread: SlotThread,
+    file: Arc<File>,
+}
+
+impl SharedFile {
+    /// Hands a changed slot over.
+    pub fn put(&self, place: u64, slot: &[u8]) {
+        let Ok(slot) = <[u8; SLOT]>::try_from(slot) else {
+            return;
+        };
+        if self.thread.orders.len() < WAITING_MAX {
+            let _ = self.thread.orders.send(SlotOrder::Write {
+                file: Arc::clone(&self.file),
+                offset: PAGE as u64 + place * SLOT as u64,
+                slot: Box::new(slot),
+            });
+        }
+    }
+
+    /// What to wait for until all slots are written that this thread has handed over, but not
+    /// longer than `deadline` sleeps. `None` while they are written later than that.
+    pub fn written(&self, deadline: impl FnOnce() -> Sleep) -> Option<WrittenSlots> {
+        if self.thread.is_late.load(Relaxed) {
+            return None;
+        }
+        let told = Arc::new(Told::default());
+        let order = SlotOrder::Tell(Arc::clone(&told));
+        self.thread.orders.send(order).ok()?;
+        Some(WrittenSlots {
+            told,
+            deadline: deadline(),
+            is_late: Arc::clone(&self.thread.is_late),
+        })
+    }
+}
+
+/// Ends when slots are written, or too late for a call to wait for.
+#[derive(Debug)]
+pub struct WrittenSlots {
+    told: Arc<Told>,
+    deadline: Sleep,
+    is_late: Arc<AtomicBool>,
+}
+
+impl Future for WrittenSlots {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let mut state = self.told.state();
+        if state.0 {
+            return Poll::Ready(());
+        }
+        state.1 = Some(context.waker().clone());
+        drop(state);
+        let slept = Pin::new(&mut self.deadline).poll(context);
+        if slept.is_ready() {
+            self.is_late.store(true, Relaxed);
+        }
+        slept
+    }
+}
+
+/// The thread.
+fn run(orders: &Receiver<SlotOrder>, is_late: &AtomicBool) {
+    let mut warnings = LogLimit::default();
+    while let Ok(first) = orders.recv() {
+        let mut batch = vec![first];
+        let due = Instant::now() + PAUSE;
+        while !matches!(batch.last(), Some(SlotOrder::Tell(_)))
+            && let Ok(next) = orders.recv_deadline(due)
+        {
+            batch.push(next);
+        }
+        batch.extend(orders.try_iter().take(WAITING_MAX));
+        if let Err(error) = write(&batch)
+            && warnings.is_due(Instant::now())
+        {
+            tracing::warn!(
+                %error,
+                "gateways.shared_replies: replies cannot be recorded; calls may be executed twice if \
+                 another gateway takes the place of this one"
+            );
+        }
+        if is_late.swap(false, Relaxed) && warnings.is_due(Instant::now()) {
+            tracing::warn!(
+                "gateways.shared_replies: the shared folder took longer than a second to record \
+                 changes, which were executed meanwhile; if this gateway had ended, they might have \
+                 been executed twice"
+            );
+        }
+        for order in &batch {
+            if let SlotOrder::Tell(told) = order {
+                told.tell();
+            }
+        }
+    }
+}
+
+/// Writes slots in the order of their changes, and makes them durable.
+fn write(batch: &[SlotOrder]) -> io::Result<()> {
+    let mut files: Vec<&Arc<File>> = Vec::new();
+    for order in batch {
+        if let SlotOrder::Write { file, offset, slot } = order {
+            file.write_all_at(&slot[..], *offset)?;
+            if !files.iter().any(|known| Arc::ptr_eq(known, file)) {
+                files.push(file);
+            }
+        }
+    }
+    files.into_iter().try_for_each(|file| file.sync_data())
+}
