@@ -4,58 +4,24 @@ mod support;
 
 use std::net::SocketAddr;
 use std::sync::mpsc::channel;
-use std::time::Instant;
 
 use millrace::call::{Peer, TransportKind};
 use millrace::exports::Exports;
 use millrace::handle::HandleKey;
 use millrace::mount3::MountTable;
 use millrace::replay::{ReplayCache, ReplayLimits};
-use millrace_mempool::{HugepagePolicy, Pool, PoolConfig, Registry};
-use millrace_reactor::Clock;
+use millrace_mempool::{HugepagePolicy, Registry};
 use millrace_store::ClientKey;
-use millrace_store::posix::PosixStore;
-use millrace_store::posix::engine::{Backend, Engine, EngineConfig};
-use millrace_store::posix::helpers::HelperLimits;
-use millrace_store::posix::volume::{Direct, Groups, Limits, Mounts, Sync, Volume, VolumeConfig};
 use millrace_wire::mount;
 use millrace_wire::nfs3::{NameInDirectory, Procedure};
+use support::folder::Folder;
 use support::{Bench, rules};
-
-fn volume(root: &std::path::Path) -> Volume {
-    let helpers = HelperLimits {
-        threads: 1,
-        queue: 100,
-    };
-    let config = VolumeConfig {
-        name: "test".to_owned(),
-        root: root.to_owned(),
-        direct: Direct::Never,
-        sync: Sync::Relaxed,
-        groups: Groups::Client,
-        mounts: Mounts::Hide,
-        exclusive: false,
-        limits: Limits {
-            helpers,
-            ..Limits::default()
-        },
-        state: None,
-    };
-    Volume::open(config).unwrap()
-}
 
 #[test]
 fn calls_wait_for_helpers_of_a_folder_in_the_turn_of_their_client() {
     let folder = tempfile::tempdir().unwrap();
-    let volume = volume(folder.path());
     let registry = Registry::new(HugepagePolicy::Off);
-    let pool = Pool::new(&registry, PoolConfig { bytes: 8 << 20 }).unwrap();
-    let config = EngineConfig {
-        backend: Backend::Threads,
-        operations: 4,
-    };
-    let engine = Engine::new(config, &pool, &registry.arenas(), None).unwrap();
-    let store = PosixStore::new(&volume, &engine, &Clock::new(Instant::now()));
+    let Folder { volume, store, .. } = Folder::open(folder.path(), &registry);
     let exports = Exports::new([(rules("/export"), store.clone())]).unwrap();
     let key = HandleKey::new(&support::SECRET);
     let replay = ReplayCache::new(ReplayLimits::default());

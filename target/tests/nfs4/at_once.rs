@@ -1,9 +1,17 @@
 //! COMPOUNDs that only read and need not wait are answered at once, as those in tasks are. Others
 //! have no effect when that is tried.
 
+use std::fs;
+use std::future::Future;
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+use std::time::Instant;
+
 use millrace::call::{Answer, Limits, one_chunk};
 use millrace::exports::Rules;
 use millrace::store_times::StoreClass;
+use millrace_mempool::{HugepagePolicy, Registry};
 use millrace_wire::nfs4::{
     AttributeNumber as Number, Bitmap, CommitOperation, HasStatus, Operation,
     OperationStatus as Status, ReadOperation, StateId, access_bits,
@@ -11,7 +19,9 @@ use millrace_wire::nfs4::{
 use millrace_wire::xdr::Bulk;
 
 use crate::data::{read, write_at};
-use crate::support::nfs4::{Bench4, make_directory, put};
+use crate::support::folder::Folder;
+use crate::support::nfs4::{Bench4, Results4, make_directory, put};
+use crate::support::session_double::SessionDouble;
 use crate::support::{LIMITS, results, rules};
 
 const GETATTR: Operation<'static> = Operation::Getattr(Bitmap::of(&[Number::Size, Number::Change]));
@@ -219,4 +229,53 @@ fn other_compounds_have_no_effect_at_once() {
     bench.sequence.set(bench.sequence.get() - 6);
     let results = bench.run(&[put(&file), long]);
     assert_eq!(results.data().0, [7; 10_000]);
+}
+
+#[test]
+fn cached_bytes_and_attributes_of_folders_are_answered_at_once() {
+    let root = tempfile::tempdir().unwrap();
+    fs::write(root.path().join("file"), [7; 10_000]).unwrap();
+    let registry = Registry::new(HugepagePolicy::Off);
+    let folder = Folder::open(root.path(), &registry);
+    let exports = vec![(rules("/export"), folder.store.clone())];
+    let bench = Bench4::over_stores(&registry, exports, Rc::<SessionDouble>::default());
+    let message = |operations: &[Operation<'_>]| {
+        let mut all = vec![bench.next_sequence()];
+        all.extend_from_slice(operations);
+        bench.compound_message(&all)
+    };
+    let in_task = |message: &[u8]| {
+        let mut exchange = pin!(bench.exchange_in_task(message));
+        loop {
+            let context = &mut Context::from_waker(Waker::noop());
+            if let Poll::Ready(answered) = exchange.as_mut().poll(context) {
+                break answered;
+            }
+            folder.engine.poll(Instant::now());
+            std::thread::yield_now();
+        }
+    };
+    let walk = message(&[
+        Operation::Putrootfh(()),
+        Operation::Lookup(b"export"),
+        Operation::Lookup(b"file"),
+        read(0, 5),
+        GETATTR,
+        Operation::Getfh(()),
+    ]);
+    assert!(bench.send_at_once(&walk).is_none(), "nothing is open");
+    let (_, reply, items) = in_task(&walk);
+    let bytes = results(&reply).to_vec();
+    let file = Results4 { bytes, items }.handle();
+    for operations in [
+        vec![put(&file), GETATTR],
+        vec![put(&file), read(4000, 1000), GETATTR],
+    ] {
+        let message = message(&operations);
+        let at_once = bench.send_at_once(&message);
+        let at_once = at_once.unwrap_or_else(|| panic!("waits: {operations:?}"));
+        bench.state.expect_sequence(bench.sequence.get());
+        assert_eq!(at_once, in_task(&message), "{operations:?}");
+        assert_eq!(at_once.0, Answer::Send);
+    }
 }

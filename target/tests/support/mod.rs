@@ -5,6 +5,7 @@
 pub mod accounts;
 pub mod callback_client;
 pub mod fetch;
+pub mod folder;
 pub mod lasting;
 pub mod message;
 pub mod nfs;

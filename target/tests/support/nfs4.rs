@@ -35,14 +35,14 @@ use millrace_wire::xdr::{Decode, Decoder, Encode, Encoder, Padding};
 use super::session_double::SessionDouble;
 use super::{Chunks, LIMITS, SECRET, connection, flow, memory_store, ready, results, rules};
 
-pub type Programs4<H> = Dispatcher<(Nfs4<MemoryStore, H>, ())>;
+pub type Programs4<H, S = MemoryStore> = Dispatcher<(Nfs4<S, H>, ())>;
 
 /// The program over some exports, and somebody who calls it.
-pub struct Bench4<H: StateSeam = SessionDouble> {
+pub struct Bench4<H: StateSeam = SessionDouble, S: Store = MemoryStore> {
     pub pool: Pool,
-    pub stores: Vec<MemoryStore>,
-    pub programs: Programs4<H>,
-    pub exports: Rc<ServedExports<MemoryStore>>,
+    pub stores: Vec<S>,
+    pub programs: Programs4<H, S>,
+    pub exports: Rc<ServedExports<S>>,
     pub state: Rc<H>,
     pub counters: Arc<Nfs4Counters>,
     pub flow: Flow,
@@ -150,10 +150,16 @@ impl<H: StateSeam> Bench4<H> {
     /// The same over this state of clients.
     pub fn over(all: impl IntoIterator<Item = Rules>, state: Rc<H>) -> Self {
         let registry = Registry::new(HugepagePolicy::Off);
-        let exports: Vec<_> = all
+        let stores = all
             .into_iter()
-            .map(|rules| (rules, memory_store(&registry)))
-            .collect();
+            .map(|rules| (rules, memory_store(&registry)));
+        Self::over_stores(&registry, stores.collect(), state)
+    }
+}
+
+impl<H: StateSeam, S: Store> Bench4<H, S> {
+    /// The same over these stores.
+    pub fn over_stores(registry: &Registry, exports: Vec<(Rules, S)>, state: Rc<H>) -> Self {
         let stores = exports.iter().map(|(_, store)| store.clone()).collect();
         let exports = Exports::new(exports).unwrap();
         let exports = Rc::new(ServedExports::new(exports, HandleKey::new(&SECRET)));
@@ -161,7 +167,7 @@ impl<H: StateSeam> Bench4<H> {
         program.serve_with(Rc::clone(&state));
         let counters = program.counters();
         let replay = ReplayCache::new(ReplayLimits::default());
-        let pool = Pool::new(&registry, PoolConfig { bytes: 16 << 20 }).unwrap();
+        let pool = Pool::new(registry, PoolConfig { bytes: 16 << 20 }).unwrap();
         let flow = flow(&pool);
         let peer: SocketAddr = "192.0.2.1:1000".parse().unwrap();
         Self {
@@ -283,10 +289,15 @@ impl<H: StateSeam> Bench4<H> {
 
     /// Sends a call message whose call is not tried at once.
     pub fn send_in_task(&self, message: &[u8]) -> (Answer, Vec<u8>, BulkResults) {
+        ready(self.exchange_in_task(message))
+    }
+
+    /// The same, for calls that wait.
+    pub async fn exchange_in_task(&self, message: &[u8]) -> (Answer, Vec<u8>, BulkResults) {
         let (mut reply, mut chunks) = (self.reply(), Chunks::default());
         let connection = self.connection();
         let call = call(&connection, message, &[]);
-        let answer = ready(self.programs.serve(call, &mut chunks, &mut reply));
+        let answer = self.programs.serve(call, &mut chunks, &mut reply).await;
         Self::replied(answer, reply)
     }
 

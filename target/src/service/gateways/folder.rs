@@ -112,7 +112,12 @@ impl GatewayFolder {
     fn all(&self) -> io::Result<Vec<(String, PathBuf)>> {
         let mut all = Vec::new();
         for entry in fs::read_dir(&self.path)? {
-            let name = entry?.file_name();
+            let entry = entry?;
+            // Files of the folder itself may be called like a gateway.
+            if !entry.file_type()?.is_dir() {
+                continue;
+            }
+            let name = entry.file_name();
             if let Some(name) = name.to_str().filter(|name| is_gateway_name(name)) {
                 all.push((name.to_owned(), self.path.join(name)));
             }
@@ -142,8 +147,7 @@ impl GatewayFolder {
                     records.0.insert(name, record);
                 }
                 // A folder that was made just now.
-                Err(error)
-                    if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {}
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
                 Err(error) => return Err(error),
             }
         }
@@ -439,6 +443,8 @@ mod tests {
         fs::write(shared.path().join("note"), "").unwrap();
         fs::create_dir(shared.path().join("b")).unwrap();
         assert_eq!(folder.read().unwrap().0.len(), 1);
+        let others = folder.others().unwrap();
+        assert_eq!(others, [("b".to_owned(), shared.path().join("b"))]);
         assert_eq!(gateway(shared.path(), "c").identity(), folder.identity());
         let unmounted = config::Gateways::new("a", &shared.path().join("missing"));
         let error = GatewayFolder::open(&unmounted).unwrap_err().to_string();
