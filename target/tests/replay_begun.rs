@@ -210,6 +210,22 @@ impl World {
         self.store.old.borrow_mut().remove(&handle);
     }
 
+    /// A client of another server makes a file, well after anything else.
+    fn make_elsewhere(&self, name: &[u8]) {
+        let how = millrace_store::CreateHow::Guarded(millrace_store::SetAttributes::default());
+        let (caller, root) = (millrace_store::Caller::SUPERUSER, self.store.root());
+        let made = support::ready(self.store.store.create(&caller, root, name, &how));
+        let (file, _) = made.result.unwrap();
+        self.store.young.borrow_mut().insert(file);
+    }
+
+    /// A client of another server removes a file.
+    fn remove_elsewhere(&self, name: &[u8]) {
+        let (caller, root) = (millrace_store::Caller::SUPERUSER, self.store.root());
+        let removed = support::ready(self.store.store.remove(&caller, root, name));
+        removed.result.unwrap();
+    }
+
     fn find(&self, name: &[u8]) -> Option<(millrace_store::Handle, millrace_store::Attributes)> {
         let caller = millrace_store::Caller::SUPERUSER;
         let root = self.store.root();
@@ -339,6 +355,39 @@ fn remove_spares_what_another_client_made_meanwhile(succession: Succession) {
     let again = status(world.repeat::<RemoveResults>(&call));
     assert_eq!(again, Err(Status::Io));
     assert!(world.find(b"file").is_some());
+}
+
+#[test]
+fn what_clients_of_other_servers_change_after_a_takeover_is_theirs() {
+    let world = World::new(Succession::Replacement);
+    for name in [b"a", b"b", b"d"] {
+        world.old_file(name);
+    }
+    let rename = |from, to| RenameArguments {
+        from: world.entry(from),
+        to: world.entry(to),
+    };
+    // Executed before the takeover; now the names are other objects'.
+    let call = world.killed(Killed::After, Procedure::Remove, &world.entry(b"a"));
+    world.make_elsewhere(b"a");
+    let again = status(world.repeat::<RemoveResults>(&call));
+    assert_eq!(again, Err(Status::Io));
+    let call = world.killed(Killed::After, Procedure::Rename, &rename(b"b", b"c"));
+    world.make_elsewhere(b"b");
+    let again = status(world.repeat::<RenameResults>(&call));
+    assert_eq!(again, Err(Status::Io));
+    assert!(world.find(b"a").is_some() && world.find(b"b").is_some());
+    // Not executed; others have done as much.
+    let call = world.killed(Killed::Before, Procedure::Rename, &rename(b"d", b"e"));
+    world.remove_elsewhere(b"d");
+    world.make_elsewhere(b"e");
+    let again = status(world.repeat::<RenameResults>(&call));
+    assert_eq!(again, Err(Status::NoEntry));
+    let create = guarded(world.entry(b"f"));
+    let call = world.killed(Killed::Before, Procedure::Create, &create);
+    world.make_elsewhere(b"f");
+    let again = status(world.repeat::<CreateResults>(&call));
+    assert_eq!(again.unwrap_err(), Status::Exists);
 }
 
 fn remove_whose_task_ended_spares_what_another_client_made_meanwhile(succession: Succession) {

@@ -42,6 +42,8 @@ pub struct Lasting {
     pub delayed: Rc<Cell<bool>>,
     /// Objects that were last changed an hour before they were.
     pub old: Rc<RefCell<HashSet<Handle>>>,
+    /// Objects that were last changed an hour later.
+    pub young: Rc<RefCell<HashSet<Handle>>>,
 }
 
 impl Lasting {
@@ -53,6 +55,7 @@ impl Lasting {
             hung: Rc::default(),
             delayed: Rc::default(),
             old: Rc::default(),
+            young: Rc::default(),
         }
     }
 
@@ -62,9 +65,12 @@ impl Lasting {
     }
 
     fn aged(&self, object: Handle, mut attributes: Attributes) -> Attributes {
-        if self.old.borrow().contains(&object) {
-            for time in [&mut attributes.changed, &mut attributes.modified] {
+        for time in [&mut attributes.changed, &mut attributes.modified] {
+            if self.old.borrow().contains(&object) {
                 time.seconds -= 3600;
+            }
+            if self.young.borrow().contains(&object) {
+                time.seconds += 3600;
             }
         }
         attributes
