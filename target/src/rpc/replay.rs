@@ -21,11 +21,9 @@
 
 use std::collections::hash_map::RandomState;
 use std::collections::{HashMap, VecDeque};
-use std::env;
 use std::future::poll_fn;
 use std::hash::{BuildHasher, Hasher};
 use std::net::IpAddr;
-use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
@@ -42,6 +40,7 @@ mod layout;
 mod left;
 mod map;
 mod moment;
+mod opened;
 mod repeated_elsewhere;
 mod shared;
 mod shared_slots;
@@ -53,14 +52,12 @@ pub use journal::FILE as JOURNAL_FILE;
 pub use layout::{Fault, REPLY_MAX};
 pub use left::Left;
 pub use moment::Moment;
+pub use opened::OpenedCache;
 pub use shared::{SharedJournals, TakenCalls};
 pub use shared_slots::WrittenSlots;
 pub use writer::{JournalPlace, Writer};
 
 use carried::CarriedCalls;
-use journal::Journal;
-use left::Recorded;
-use moment::Timeline;
 
 /// Parts of the cache with a lock of their own.
 const SHARDS: usize = 16;
@@ -232,26 +229,6 @@ struct OpenCalls {
     carried: Mutex<Vec<CarriedCalls>>,
 }
 
-/// A cache, and what its reactors write the journal with: one each, none without a journal.
-#[derive(Debug)]
-pub struct OpenedCache {
-    /// The cache.
-    pub cache: ReplayCache,
-    /// For each reactor one.
-    pub writers: Vec<Writer>,
-}
-
-impl OpenedCache {
-    /// An empty cache without a journal.
-    #[must_use]
-    pub fn in_memory(limits: ReplayLimits) -> Self {
-        Self {
-            cache: ReplayCache::new(limits),
-            writers: Vec::new(),
-        }
-    }
-}
-
 impl ReplayCache {
     /// An empty cache.
     #[must_use]
@@ -272,114 +249,6 @@ impl ReplayCache {
                 counters: Default::default(),
             }),
         }
-    }
-
-    /// The cache that the previous process left in a state directory, and the journal for the next
-    /// one. If the journal is not available, the cache stays in memory, and a warning gives the
-    /// reason.
-    ///
-    /// The caller has to ensure that no other process uses the directory.
-    #[must_use]
-    pub fn open(limits: ReplayLimits, state: &Path, reactors: usize) -> OpenedCache {
-        let runtime = env::var_os("RUNTIME_DIRECTORY");
-        let directory = journal::place(state, runtime.as_deref());
-        match Journal::open(&directory, reactors, limits) {
-            Ok(journal) => {
-                if !journal::in_memory(&directory) {
-                    tracing::info!(
-                        directory = %directory.display(),
-                        "the journal of replies is on a disk, which may block a reactor while it \
-                         is busy; use a RUNTIME_DIRECTORY in memory"
-                    );
-                }
-                Self::load(limits, journal, false)
-            }
-            Err(error) => {
-                tracing::warn!(
-                    directory = %directory.display(),
-                    "there is no journal of replies: {error}; calls repeated after a restart are \
-                     executed again"
-                );
-                OpenedCache::in_memory(limits)
-            }
-        }
-    }
-
-    fn load(limits: ReplayLimits, journal: Journal, is_shared: bool) -> OpenedCache {
-        let cache = Self::with(limits, SipHasher24::new_with_key(&journal.key));
-        let (done, begun) = (journal.left.done(), journal.left.begun());
-        cache.take_in(journal.left.calls, journal.timeline, is_shared);
-        cache.carry(journal.carried);
-        if done + begun > 0 {
-            tracing::info!(
-                done,
-                begun,
-                "executed and begun calls of the previous process are known"
-            );
-        }
-        OpenedCache {
-            cache,
-            writers: journal.writers,
-        }
-    }
-
-    /// Takes in calls that earlier processes have recorded, unless they are known.
-    fn take_in(&self, calls: Vec<Recorded>, timeline: Timeline, is_shared: bool) {
-        let (inner, now) = (&self.inner, Instant::now());
-        let restarted = Moment::now();
-        for call in calls {
-            let key = call.begin.key;
-            // In the order of those who contest calls.
-            let mut names = lock(&inner.open.names);
-            let (mut shard, counters) = inner.shard(&key);
-            if shard.entries.contains_key(&key) {
-                continue;
-            }
-            match call.done {
-                Some((_, reply)) => {
-                    shard.finish(key, reply.into(), now);
-                }
-                None => {
-                    let again = InterruptedCall {
-                        began: Moment {
-                            boot: timeline.boot(call.begin.began),
-                            wall: call.begin.wall,
-                        },
-                        restarted,
-                        alone: false,
-                        is_shared,
-                    };
-                    let contested = call.begin.contested;
-                    shard
-                        .entries
-                        .insert(key, ReplayEntry::Begun(Begun { again, contested }));
-                    shard.order.push_back((key, now));
-                    inner.open.count.fetch_add(1, Relaxed);
-                    for target in call.begin.targets.into_iter().filter(|target| *target != 0) {
-                        names.entry(target).or_default().push(key);
-                    }
-                }
-            }
-            let forgotten = shard.trim(inner.limits);
-            counters.evicted_full.add(forgotten.all);
-            inner.open.less(forgotten.begun);
-            shard.tell(counters);
-        }
-    }
-
-    /// The records of calls that were taken in.
-    fn carry(&self, carried: Option<CarriedCalls>) {
-        lock(&self.inner.open.carried).extend(carried);
-    }
-
-    /// Others have used the names of these calls.
-    fn contest_calls<'a>(&self, calls: impl Iterator<Item = &'a CallKey>) {
-        let _names = lock(&self.inner.open.names);
-        calls.for_each(|call| self.inner.contest_call(call));
-    }
-
-    fn limits(&self) -> ReplayLimits {
-        self.inner.limits
     }
 
     /// The hash that identifies a name in a directory in the journal.
