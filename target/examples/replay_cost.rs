@@ -25,6 +25,7 @@ use millrace::handle::HandleKey;
 use millrace::mount3::MountTable;
 use millrace::replay::{Moment, ReplayCache, ReplayLimits, Writer};
 use millrace_mempool::{HugepagePolicy, Registry};
+use millrace_reactor::Clock;
 use millrace_wire::nfs3::{CreateArguments, CreateHow, NameInDirectory, Procedure};
 use support::lasting::Lasting;
 use support::{Bench, Chunks, nfs::MODE, rules};
