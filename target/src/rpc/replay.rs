@@ -225,8 +225,8 @@ struct OpenCalls {
     count: AtomicUsize,
     /// By the names that they change.
     names: Mutex<HashMap<u64, Vec<CallKey>>>,
-    /// The records of earlier processes about them.
-    carried: Mutex<Vec<CarriedCalls>>,
+    /// The records of earlier processes about them, and since when they are here.
+    carried: Mutex<Vec<(Instant, CarriedCalls)>>,
 }
 
 impl ReplayCache {
@@ -527,7 +527,7 @@ impl OpenCalls {
 
     /// The outcome of a call is known and recorded elsewhere.
     fn settle(&self, key: &CallKey) {
-        for carried in &mut *lock(&self.carried) {
+        for (_, carried) in &mut *lock(&self.carried) {
             carried.settle(key);
         }
     }

@@ -128,9 +128,11 @@ impl ReplayCache {
         }
     }
 
-    /// The records of calls that were taken in.
+    /// The records of calls that were taken in now. Those of calls that are too old are dropped.
     pub(super) fn carry(&self, carried: Option<CarriedCalls>) {
-        lock(&self.inner.open.carried).extend(carried);
+        let (age, mut all) = (self.inner.limits.age, lock(&self.inner.open.carried));
+        all.retain(|(since, _)| since.elapsed() <= age);
+        all.extend(carried.map(|carried| (Instant::now(), carried)));
     }
 
     /// Others have used the names of these calls.

@@ -48,7 +48,7 @@ impl ReplayCache {
         for known in names.values_mut().flatten().filter(|known| *known == key) {
             *known = next;
         }
-        for carried in &mut *lock(&open.carried) {
+        for (_, carried) in &mut *lock(&open.carried) {
             carried.rename(key, next, begun.contested);
         }
         let (mut shard, counters) = self.inner.shard(&next);

@@ -10,14 +10,16 @@
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
 
+use super::carried::CarriedCalls;
 use super::journal::{self, CarriedFile, FILE, Journal, NEW, SlotsBacking, Unread};
 use super::layout::{Fault, Header};
 use super::left::{JournalReader, Left};
 use super::moment::{Moment, Timeline};
 use super::shared_slots::SlotThread;
-use super::{OpenedCache, ReplayCache, ReplayLimits};
+use super::{OpenedCache, ReplayCache, ReplayLimits, lock};
 
 /// What stands for the boot of the host in these journals: their slots are durable.
 const NO_BOOT: [u8; 16] = [0; 16];
@@ -35,6 +37,8 @@ pub struct SharedJournals {
     timeline: Timeline,
     thread: SlotThread,
     cache: ReplayCache,
+    /// The files with calls that were taken over, and when.
+    taken: Mutex<Vec<(Instant, PathBuf)>>,
 }
 
 /// How many calls were taken over.
@@ -84,6 +88,7 @@ impl ReplayCache {
             timeline,
             thread,
             cache: opened.cache.clone(),
+            taken: Mutex::default(),
         };
         Ok((opened, journals))
     }
@@ -108,13 +113,7 @@ impl SharedJournals {
             done: left.done(),
             begun: left.begun(),
         };
-        // For the next process, which may be that of another server.
-        let backing = SlotsBacking::Shared(&self.thread);
-        let front = CarriedFile::of(&left, NO_BOOT, (0, 0));
-        let file = backing.make(&self.own, &front)?;
-        let carried = front.calls(&left, &file, &backing)?;
-        fs::rename(self.own.join(NEW), self.own.join(self.next_name()?))?;
-        File::open(&self.own)?.sync_all()?;
+        let carried = self.keep(&left)?;
         self.cache.take_in(left.calls, self.timeline, true);
         self.cache.carry(carried);
         // Whoever uses their names from now on contests them. What this server has begun before is
@@ -133,6 +132,28 @@ impl SharedJournals {
         }
         File::open(of)?.sync_all()?;
         Ok(taken)
+    }
+
+    /// Keeps calls for the next process, which may be that of another server. Forgets what was kept
+    /// too long ago.
+    fn keep(&self, left: &Left) -> io::Result<Option<CarriedCalls>> {
+        let mut taken = lock(&self.taken);
+        let age = self.cache.limits().age;
+        for (_, old) in taken.extract_if(.., |(since, _)| since.elapsed() > age) {
+            fs::remove_file(old)?;
+        }
+        if left.calls.is_empty() {
+            return Ok(None);
+        }
+        let backing = SlotsBacking::Shared(&self.thread);
+        let front = CarriedFile::of(left, NO_BOOT, (0, 0));
+        let file = backing.make(&self.own, &front)?;
+        let carried = front.calls(left, &file, &backing)?;
+        let path = self.own.join(self.next_name()?);
+        fs::rename(self.own.join(NEW), &path)?;
+        File::open(&self.own)?.sync_all()?;
+        taken.push((Instant::now(), path));
+        Ok(carried)
     }
 
     /// Waits until others can read all that was recorded, but not longer than `within`. Says whether

@@ -143,6 +143,31 @@ fn a_server_knows_the_calls_of_one_that_it_replaces() {
     assert!(files(&dead).is_empty());
     assert_eq!(SharingServer::start(all.path(), "a").knows(), (None, None));
     assert_eq!(server.replace(&all.path().join("a")), TakenCalls::default());
+    assert_eq!(
+        files(&server.folder),
+        ["replay-journal", "replay-journal.0"]
+    );
+}
+
+#[test]
+fn calls_that_were_taken_over_long_ago_leave_no_files() {
+    let all = tempfile::tempdir().unwrap();
+    let limits = ReplayLimits {
+        age: Duration::ZERO,
+        ..limits()
+    };
+    let mut server = SharingServer::start(all.path(), "b");
+    let others = [all.path().join("a")];
+    let opened = ReplayCache::open_shared(limits, &server.folder, &others, KEY, 2, || ());
+    (server.opened, server.journals) = opened.unwrap();
+    for _ in 0..3 {
+        server.replace(&dead(all.path(), 5));
+        assert_eq!(
+            files(&server.folder),
+            ["replay-journal", "replay-journal.0"]
+        );
+        assert_eq!(lock(&server.opened.cache.inner.open.carried).len(), 1);
+    }
 }
 
 #[test]
