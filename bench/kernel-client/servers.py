@@ -348,12 +348,15 @@ class Gateways:
     def obey(self, order):
         """Has the other one take the place of the one that serves, which ends, in order or not; or
         replaces the secret of file handles step by step, which each takes note of when it starts."""
-        only(order, "restart", "kill", "announce", "use", "secrets")
+        only(order, "restart", "kill", "announce", "use", "drop", "secrets")
         if order == "announce":
             self._set_secrets(*self._secrets, secrets.token_hex(16))
             return {}
         if order == "use":
             self._set_secrets(*reversed(self._secrets))
+            return {}
+        if order == "drop":
+            self._set_secrets(self._secrets[0])
             return {}
         if order == "secrets":
             _, serving = self._members[0]

@@ -183,7 +183,8 @@ def restart_of_the_server(context):
 @case(needs="secrets")
 def restart_with_another_secret_of_handles(context):
     """The secret of file handles is replaced on both gateways, one after the other: a mount with
-    handles of the old one goes on, and a file is the same by both of its handles."""
+    handles of the old one goes on, and a file is the same by both of its handles. A new mount needs
+    the old one no more."""
     path = context.path("kept")
     data = content("kept", 100_003)
     context.write(path, data)
@@ -204,6 +205,14 @@ def restart_with_another_secret_of_handles(context):
     context.verify(new, data, "a file made since")
     equal(sorted(os.listdir(context.folder)), ["kept", "new"], "names")
     check(context.control.ask("secrets")["old"] > 0, "no handle of the old secret was used")
+    context.mounted.unmount()
+    context.mounted.mount()
+    context.verify(path, data, "by a new mount")
+    context.control.ask("drop")
+    for _ in range(2):
+        context.control.ask("restart")
+        context.verify(path, data, "without the old secret")
+        context.verify(new, data, "a file made since, without the old secret")
 
 
 @case(shared=True, needs="kill")

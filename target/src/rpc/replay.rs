@@ -14,7 +14,9 @@
 //! ([`ReplayCache::open`]): the next process repeats the replies of executed calls. A call that was
 //! in progress when a process ended may have been executed or not, and so may one whose task
 //! panicked. Its repetition is marked as such ([`Ticket::again`]), and each procedure checks the
-//! state of its objects before it does anything twice.
+//! state of its objects before it does anything twice. Servers of the same files that act as one
+//! read each other's journals ([`ReplayCache::open_shared`]): one that takes the place of another
+//! answers repeated calls as the next process of that one would.
 //!
 //! The cache is shared by all reactors. Its locks are held briefly, and never for a READ or WRITE,
 //! which need no such protection.

@@ -23,6 +23,9 @@
 //! all space is reserved beforehand, pages are made writable at start, and only file systems are
 //! used that overwrite reserved space in place: tmpfs, ramfs, ext2 to ext4, XFS. Elsewhere the
 //! cache stays in memory, and a warning says so.
+//!
+//! **Journals that other servers read** ([`super::shared`]) are in a file system of a cluster. They
+//! are written by a thread, and calls wait for it.
 
 use std::collections::HashMap;
 use std::env;

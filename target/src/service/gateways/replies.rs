@@ -39,8 +39,11 @@ pub(super) fn open(
 /// Takes over the replies of another gateway, which is fenced. If that fails, calls that are
 /// repeated may fail.
 pub(super) fn take_over(replies: &SharedJournals, folder: &GatewayFolder, of: &str) {
-    let taken =
-        others(folder).and_then(|others| replies.take_over(&folder.path().join(of), &others));
+    let theirs = folder.path().join(of);
+    let taken = others(folder).and_then(|mut others| {
+        others.retain(|other| *other != theirs);
+        replies.take_over(&theirs, &others)
+    });
     match taken {
         Ok(taken) => tracing::info!(
             gateway = of,
