@@ -27,10 +27,10 @@ pub struct Gateways {
     /// are refused. All gateways need the same setting. By default `off`.
     #[serde(default = "off")]
     pub share_reservations: Switch,
-    /// Whether gateways tell each other which changes of names they execute and how they answer
-    /// them, so that a call is not executed twice that a client repeats at the gateway that takes the
-    /// place of its own. Each change then waits for a write to that file system. All gateways need
-    /// the same setting. By default `off`.
+    /// Whether gateways record changes of names, and their replies, where the others can read them.
+    /// A gateway that takes the place of another one then answers a repeated call with the recorded
+    /// reply and does not execute it again. Each change waits for a write to that file system. All
+    /// gateways need the same setting. By default `off`.
     #[serde(default = "off")]
     pub shared_replies: Switch,
 }

@@ -183,8 +183,8 @@ def restart_of_the_server(context):
 @case(needs="secrets")
 def restart_with_another_secret_of_handles(context):
     """The secret of file handles is replaced on both gateways, one after the other: a mount with
-    handles of the old one goes on, and a file is the same by both of its handles. A new mount needs
-    the old one no more."""
+    handles of the old one goes on, and a file is the same by both of its handles. A new mount
+    does not need the old one."""
     path = context.path("kept")
     data = content("kept", 100_003)
     context.write(path, data)

@@ -133,7 +133,7 @@ impl<'a> Admission<'a> {
         {
             let targets = control.targets(subject);
             let contested = again.is_some_and(|again| !again.alone);
-            // First, so that whoever takes calls over finds it in the journal, or else is found here.
+            // Before the names are contested: a takeover at the same time sees one of the two.
             self.record = JournalGuard::begin(journal, key, began, targets, contested);
             control.replay.contest(key, targets);
         }

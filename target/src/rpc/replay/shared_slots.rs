@@ -44,22 +44,22 @@ enum SlotOrder {
         slot: Box<[u8; SLOT]>,
     },
     /// All before this is waited for.
-    Tell(Arc<Told>),
+    Signal(Arc<FlushSignal>),
 }
 
 /// Whether the orders before one have been carried out, and who waits for that.
 #[derive(Debug, Default)]
-struct Told {
+struct FlushSignal {
     state: Mutex<(bool, Option<Waker>)>,
     changed: Condvar,
 }
 
-impl Told {
+impl FlushSignal {
     fn state(&self) -> MutexGuard<'_, (bool, Option<Waker>)> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn tell(&self) {
+    fn set(&self) {
         let mut state = self.state();
         state.0 = true;
         self.changed.notify_all();
@@ -77,11 +77,11 @@ impl SlotThread {
     pub fn start(on_start: impl FnOnce() + Send + 'static) -> io::Result<Self> {
         let (orders, received) = crossbeam_channel::unbounded();
         let is_late = Arc::new(AtomicBool::new(false));
-        let told = Arc::clone(&is_late);
+        let is_late_there = Arc::clone(&is_late);
         let thread = thread::Builder::new().name("shared-replies".to_owned());
         thread.spawn(move || {
             on_start();
-            run(&received, &told);
+            run(&received, &is_late_there);
         })?;
         Ok(Self { orders, is_late })
     }
@@ -96,10 +96,10 @@ impl SlotThread {
 
     /// Waits until all slots are written that were handed over before. Says whether they are.
     pub fn flush(&self, within: Duration) -> bool {
-        let told = Arc::new(Told::default());
-        let _ = self.orders.send(SlotOrder::Tell(Arc::clone(&told)));
-        let state = told.state();
-        let waited = told
+        let signal = Arc::new(FlushSignal::default());
+        let _ = self.orders.send(SlotOrder::Signal(Arc::clone(&signal)));
+        let state = signal.state();
+        let waited = signal
             .changed
             .wait_timeout_while(state, within, |state| !state.0);
         waited.unwrap_or_else(PoisonError::into_inner).0.0
@@ -134,11 +134,11 @@ impl SharedFile {
         if self.thread.is_late.load(Relaxed) {
             return None;
         }
-        let told = Arc::new(Told::default());
-        let order = SlotOrder::Tell(Arc::clone(&told));
+        let signal = Arc::new(FlushSignal::default());
+        let order = SlotOrder::Signal(Arc::clone(&signal));
         self.thread.orders.send(order).ok()?;
         Some(WrittenSlots {
-            told,
+            signal,
             deadline: deadline(),
             is_late: Arc::clone(&self.thread.is_late),
         })
@@ -148,7 +148,7 @@ impl SharedFile {
 /// Ends when slots are written, or too late for a call to wait for.
 #[derive(Debug)]
 pub struct WrittenSlots {
-    told: Arc<Told>,
+    signal: Arc<FlushSignal>,
     deadline: Sleep,
     is_late: Arc<AtomicBool>,
 }
@@ -157,7 +157,7 @@ impl Future for WrittenSlots {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        let mut state = self.told.state();
+        let mut state = self.signal.state();
         if state.0 {
             return Poll::Ready(());
         }
@@ -177,7 +177,7 @@ fn run(orders: &Receiver<SlotOrder>, is_late: &AtomicBool) {
     while let Ok(first) = orders.recv() {
         let mut batch = vec![first];
         let due = Instant::now() + PAUSE;
-        while !matches!(batch.last(), Some(SlotOrder::Tell(_)))
+        while !matches!(batch.last(), Some(SlotOrder::Signal(_)))
             && let Ok(next) = orders.recv_deadline(due)
         {
             batch.push(next);
@@ -200,8 +200,8 @@ fn run(orders: &Receiver<SlotOrder>, is_late: &AtomicBool) {
             );
         }
         for order in &batch {
-            if let SlotOrder::Tell(told) = order {
-                told.tell();
+            if let SlotOrder::Signal(signal) = order {
+                signal.set();
             }
         }
     }
@@ -210,13 +210,18 @@ fn run(orders: &Receiver<SlotOrder>, is_late: &AtomicBool) {
 /// Writes slots in the order of their changes, and makes them durable.
 fn write(batch: &[SlotOrder]) -> io::Result<()> {
     let mut files: Vec<&Arc<File>> = Vec::new();
+    // The others are written even if one cannot be.
+    let mut outcome = Ok(());
     for order in batch {
         if let SlotOrder::Write { file, offset, slot } = order {
-            file.write_all_at(&slot[..], *offset)?;
+            outcome = outcome.and(file.write_all_at(&slot[..], *offset));
             if !files.iter().any(|known| Arc::ptr_eq(known, file)) {
                 files.push(file);
             }
         }
     }
-    files.into_iter().try_for_each(|file| file.sync_data())
+    for file in files {
+        outcome = outcome.and(file.sync_data());
+    }
+    outcome
 }

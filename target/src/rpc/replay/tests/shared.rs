@@ -1,12 +1,14 @@
 //! Tests of journals that servers share.
 
-use std::fs;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::pin::{Pin, pin};
 use std::sync::mpsc;
 
 use millrace_reactor::Clock;
 
+use super::super::layout::{PAGE, SLOT};
+use super::super::shared_slots::SlotThread;
 use super::*;
 
 const KEY: [u8; 16] = [9; 16];
@@ -320,4 +322,18 @@ fn calls_wait_a_second_at_most_and_not_at_all_while_it_takes_longer() {
     let b = SharingServer::start(all.path(), "b");
     let taken = TakenCalls { done: 0, begun: 2 };
     assert_eq!(b.replace(&folder), taken);
+}
+
+#[test]
+fn slots_are_written_even_if_others_cannot_be() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("journal");
+    let writable = File::create(&path).unwrap();
+    let read_only = File::open(&path).unwrap();
+    let thread = SlotThread::start(|| ()).unwrap();
+    for (file, byte) in [(read_only, 1), (writable, 2)] {
+        thread.file(&Arc::new(file)).put(0, &[byte; SLOT]);
+    }
+    assert!(thread.flush(LIMIT));
+    assert_eq!(fs::read(&path).unwrap()[PAGE..], [2; SLOT]);
 }
