@@ -44,6 +44,10 @@ pub struct Ceph {
     /// Whether all changes are refused.
     #[serde(default)]
     pub read_only: bool,
+    /// Whether clients of NFS version 4 get delegations for reading. Whoever changes such a file
+    /// through another server waits until its clients have returned them, or ten seconds.
+    #[serde(default)]
+    pub delegations: bool,
     /// Limits of the store's resources.
     #[serde(default)]
     pub limits: CephLimits,

@@ -145,6 +145,7 @@ pub(super) struct StoreRaw {
     keyring: Option<PathBuf>,
     file_system: Option<String>,
     read_only: Option<bool>,
+    delegations: Option<bool>,
     limits: Option<LimitsRaw>,
 }
 
@@ -184,6 +185,7 @@ impl StoreRaw {
             || self.keyring.is_some()
             || self.file_system.is_some()
             || self.read_only.is_some()
+            || self.delegations.is_some()
             || limits.is_some_and(|limits| limits.cache.is_some());
         let of_both = self.root.is_some() || self.sync.is_some() || self.limits.is_some();
         [of_both, of_folders, of_clusters]
@@ -232,6 +234,7 @@ impl StoreRaw {
             root: self.root.unwrap_or_else(ceph::root),
             sync: self.sync.unwrap_or_default(),
             read_only: self.read_only.unwrap_or_default(),
+            delegations: self.delegations.unwrap_or_default(),
             limits,
         })
     }
@@ -254,22 +257,22 @@ impl TryFrom<StoreRaw> for Store {
                 Some(_) => Err(
                     "a store of kind memory has the one key `size`; `root`, `direct`, `sync`, \
                      `groups`, `identity`, `mounts`, `exclusive` and `limits` are keys of kind \
-                     posix, and `conf`, `user`, `keyring`, `file_system` and `read_only` of kind \
-                     ceph",
+                     posix, and `conf`, `user`, `keyring`, `file_system`, `read_only` and \
+                     `delegations` of kind ceph",
                 ),
                 None => Err("a store of kind memory needs the key `size`, such as 1GiB"),
             },
             StoreKind::Posix if raw.size.is_some() || of_clusters => Err(
                 "a store of kind posix has the keys `root`, `direct`, `sync`, `groups`, \
                  `identity`, `mounts`, `exclusive` and `limits`; `size` is a key of kind memory, \
-                 and `conf`, `user`, `keyring`, `file_system`, `read_only` and `limits.cache` of \
-                 kind ceph",
+                 and `conf`, `user`, `keyring`, `file_system`, `read_only`, `delegations` and \
+                 `limits.cache` of kind ceph",
             ),
             StoreKind::Posix => raw.posix().map(Self::Posix),
             StoreKind::Ceph if raw.size.is_some() || of_folders => Err(
                 "a store of kind ceph has the keys `conf`, `user`, `keyring`, `file_system`, \
-                 `root`, `sync`, `read_only` and `limits` (`open_files`, `threads`, `queue`, \
-                 `cache`); `size` is a key of kind memory, and the others of kind posix",
+                 `root`, `sync`, `read_only`, `delegations` and `limits` (`open_files`, `threads`, \
+                 `queue`, `cache`); `size` is a key of kind memory, and the others of kind posix",
             ),
             StoreKind::Ceph => raw.ceph().map(Self::Ceph),
         }

@@ -1,5 +1,6 @@
 //! OPEN as the state of clients sees it.
 
+use millrace_store::FileLease;
 use millrace_wire::nfs4::{
     AccessControlEntry, DelegationType, NoDelegation, OpenDelegation, OperationOutcome,
     OperationStatus, ReadDelegation, SpaceLimit, WriteDelegation, open_flags, share,
@@ -9,8 +10,8 @@ use super::client_state::{ClientRequest, ClientState};
 use super::client_translation::{key, stateid, status, wire_stateid};
 use super::seam::{OpenBasis, OpenGrant, OpenRequest};
 use crate::state::{
-    DelegationOutcome, DelegationRequest, DelegationWish, FileUse, OpenTerms, ShareMode,
-    StateError, StateHome,
+    DelegationOutcome, DelegationRequest, DelegationWish, FileSharing, FileUse, OpenTerms,
+    ShareMode, StateError, StateHome,
 };
 
 /// Bits of `share_access` that are about delegations.
@@ -48,12 +49,7 @@ pub(super) async fn open(
     let (client, session) = (compound.client(), compound.session());
     let truncates = request.truncates;
     let hold = request.hold.clone();
-    let wanted = DelegationRequest {
-        wish,
-        is_sole_server: request.is_sole_server,
-        is_lasting: request.is_lasting,
-        granted_by: Some(compound.referring()),
-    };
+    let wanted = wanted(compound, request, wish);
     let grant = move |home: &mut StateHome, now| {
         if let Some(claimed) = claimed {
             home.claim_delegation(client, &file, &claimed, now)?;
@@ -98,7 +94,42 @@ pub(super) async fn open(
         open: wire_stateid(outcome.stateid),
         flags: open_flags::POSIX_LOCKS | notifies,
         delegation: granted(wish, delegation),
+        needs_lease: delegation == DelegationOutcome::NeedsLease,
     })
+}
+
+/// The delegation that comes with an open for which there is a lease now.
+pub(super) async fn delegate(
+    state: &ClientState,
+    compound: &ClientRequest,
+    request: &OpenRequest<'_>,
+    lease: FileLease,
+) -> OpenDelegation<'static> {
+    let Ok(wish) = wish(request.access & share::WANT_MASK) else {
+        return OpenDelegation::None;
+    };
+    let (client, file) = (compound.client(), key(&request.file));
+    let wanted = wanted(compound, request, wish);
+    let delegated =
+        state.ask(move |home, now| Ok(home.delegate_leased(client, file, &wanted, lease, now)));
+    granted(wish, delegated.await.unwrap_or(DelegationOutcome::Resource))
+}
+
+fn wanted(
+    compound: &ClientRequest,
+    request: &OpenRequest<'_>,
+    wish: DelegationWish,
+) -> DelegationRequest {
+    DelegationRequest {
+        wish,
+        sharing: match (request.is_sole_server, request.has_leases) {
+            (true, _) => FileSharing::Sole,
+            (false, true) => FileSharing::Leased,
+            (false, false) => FileSharing::Unknown,
+        },
+        is_lasting: request.is_lasting,
+        granted_by: Some(compound.referring()),
+    }
 }
 
 /// The wish for a delegation.
@@ -146,7 +177,9 @@ fn granted(wish: DelegationWish, outcome: DelegationOutcome) -> OpenDelegation<'
         }
         DelegationOutcome::NotWanted => NoDelegation::NotWanted,
         DelegationOutcome::Cancelled => NoDelegation::Cancelled,
-        DelegationOutcome::Contention => NoDelegation::Contention(false),
+        DelegationOutcome::Contention | DelegationOutcome::NeedsLease => {
+            NoDelegation::Contention(false)
+        }
         DelegationOutcome::Resource => NoDelegation::Resource(false),
     };
     match wish {

@@ -7,10 +7,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use millrace_gss::GssService as Contexts;
+use millrace_store::{FileLease, LeaseBreak};
 use millrace_wire::nfs4::{
     BackchannelCtlOperation, Bitmap, ClientId as WireClientId, ConnectionBinding,
     CreateSessionOperation, CreateSessionReply, ExchangeIdOperation, ExchangeIdReply,
-    ImplementationId, OpenDowngradeOperation, OperationOutcome, OperationStatus,
+    ImplementationId, OpenDelegation, OpenDowngradeOperation, OperationOutcome, OperationStatus,
     ProtectedOperations, ProtectionAgreement, ProtectionOffer, SequenceOperation, SequenceReply,
     ServerOwner, SessionId as WireSessionId, StateId, Timestamp, exchange_flags,
 };
@@ -568,6 +569,20 @@ impl StateSeam for ClientState {
         arguments: &millrace_wire::nfs4::LockuOperation,
     ) -> OperationOutcome<StateId> {
         super::client_locks::unlock(self, compound.client(), file, arguments).await
+    }
+
+    fn lease_break(&self, file: &FileIdentity) -> LeaseBreak {
+        let (file, broken) = (key(file), Arc::clone(&self.views.broken_leases));
+        LeaseBreak::new(move || broken.tell(file))
+    }
+
+    async fn delegate(
+        &self,
+        compound: &ClientRequest,
+        request: &OpenRequest<'_>,
+        lease: FileLease,
+    ) -> OpenDelegation<'static> {
+        super::client_opens::delegate(self, compound, request, lease).await
     }
 
     async fn return_delegation(

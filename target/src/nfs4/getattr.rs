@@ -42,6 +42,7 @@ const FOLDER_PROPERTIES: Properties = Properties {
     counts_changes: false,
     changes_elsewhere: false,
     shared_by_servers: false,
+    leases: false,
 };
 
 /// Rights that this server can tell about.

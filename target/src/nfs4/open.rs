@@ -165,9 +165,18 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
             is_new: file.is_new,
             truncates: file.pending.is_some(),
             is_sole_server: !file.object.export.store.properties().changes_elsewhere,
+            has_leases: file.object.export.store.properties().leases,
             is_lasting: file.object.export.store.outlives_process(),
         };
-        let grant = self.seam.open(&session.compound, &request).await?;
+        let mut grant = self.seam.open(&session.compound, &request).await?;
+        if grant.needs_lease {
+            let end = self.seam.lease_break(&request.file);
+            let lease = Box::pin(file.object.view().lease(file.object.handle, end)).await;
+            if let Ok(Some(lease)) = lease {
+                let granted = self.seam.delegate(&session.compound, &request, lease);
+                grant.delegation = Box::pin(granted).await;
+            }
+        }
         if arguments.deny != 0 && !request.is_sole_server {
             tell_of_denials(&file.object.export.rules.path);
         }

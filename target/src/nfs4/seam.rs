@@ -13,7 +13,7 @@ use std::time::Instant;
 
 use arrayvec::ArrayVec;
 use millrace_mempool::Slice;
-use millrace_store::{FileHold, Handle};
+use millrace_store::{FileHold, FileLease, Handle, LeaseBreak};
 use millrace_wire::nfs4::{
     BackchannelCtlOperation, ClientId, ConnectionBinding, CreateSessionOperation,
     CreateSessionReply, DelegationType, ExchangeIdOperation, ExchangeIdReply, LockOperation,
@@ -167,6 +167,8 @@ pub struct OpenRequest<'a> {
     pub truncates: bool,
     /// Whether the file is changed by this server only.
     pub is_sole_server: bool,
+    /// Whether there are leases of the file.
+    pub has_leases: bool,
     /// Whether the file outlives the process.
     pub is_lasting: bool,
 }
@@ -180,6 +182,8 @@ pub struct OpenGrant {
     pub flags: u32,
     /// The delegation that comes with it.
     pub delegation: OpenDelegation<'static>,
+    /// Whether there is one with a lease of the file ([`StateSeam::delegate`]).
+    pub needs_lease: bool,
 }
 
 /// A conflicting lock.
@@ -348,6 +352,17 @@ pub trait StateSeam: 'static {
         file: &FileIdentity,
         arguments: &LockuOperation,
     ) -> OperationOutcome<StateId>;
+
+    /// How the state is told that a lease of a file has to end.
+    fn lease_break(&self, file: &FileIdentity) -> LeaseBreak;
+
+    /// The delegation that comes with an open for which there is a lease now.
+    async fn delegate(
+        &self,
+        compound: &Self::Compound,
+        request: &OpenRequest<'_>,
+        lease: FileLease,
+    ) -> OpenDelegation<'static>;
 
     /// DELEGRETURN.
     async fn return_delegation(

@@ -190,7 +190,9 @@ impl SharedClientState {
                 self.gauges.set(&home.figures(now));
             }
             home.hold_grants(self.holds_grants);
-            let _ = self.views.set(home.views());
+            let (views, alarm) = (home.views(), alarm.clone());
+            views.broken_leases.wake_by(move || alarm.ring());
+            let _ = self.views.set(views);
             HomeLink::here(Rc::new(RefCell::new(home)), reactor, times)
         } else {
             HomeLink::elsewhere(Rc::clone(&outbox), reactor, times)
@@ -304,7 +306,8 @@ impl HomePost {
         })
     }
 
-    /// Goes on with locks of the host, where the state is kept. Returns the amount of work done.
+    /// Goes on with leases and locks of the host, where the state is kept. Returns the amount of
+    /// work done.
     pub fn lock_on_host(
         &mut self,
         state: &ClientState,
@@ -326,6 +329,9 @@ impl HomePost {
             });
             work += 1;
         }
+        work += link
+            .ask_here(StateHome::end_broken_leases)
+            .unwrap_or_default();
         let _ = link.ask_here(StateHome::ask_host_again);
         while let Some(order) = link.ask_here(|home, _| home.take_host_order()).flatten() {
             let volume = volume(ExportId(order.file.export));

@@ -179,6 +179,7 @@ mod built {
                 config::SyncMode::Relaxed => Sync::Relaxed,
             },
             read_only: ceph.read_only,
+            leases: ceph.delegations,
             limits: CephLimits {
                 open_files: ceph.limits.open_files as usize,
                 helpers: HelperLimits {

@@ -100,6 +100,8 @@ pub(super) struct LeasedClient {
     pub unreturned_states: usize,
     /// Delegations that are revoked as soon as it has no record.
     pub overdue_recalls: usize,
+    /// It has not returned a delegation while others waited for its lease: it gets no more of them.
+    pub has_kept_lease: bool,
     /// It has been silent for long, and has nothing that others may want elsewhere.
     is_out_of_the_way: bool,
     /// Locked ranges.
@@ -249,6 +251,7 @@ impl ClientTables {
             admin_revoked_states: 0,
             unreturned_states: 0,
             overdue_recalls: 0,
+            has_kept_lease: false,
             is_out_of_the_way: false,
             ranges: 0,
         });

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use millrace_store::FileLease;
+
 use super::StateError;
 use super::callbacks::ReferringRequest;
 use super::clients::ClientId;
@@ -26,6 +28,8 @@ pub(super) struct DelegationRecord {
     pub change: Option<u64>,
     /// When it was recalled, and when it is revoked if it is not returned.
     pub recall: Option<RecallTimes>,
+    /// Keeps other servers from changing the file, where there are some.
+    pub lease: Option<FileLease>,
 }
 
 /// The course of a recall.
@@ -54,13 +58,24 @@ pub enum DelegationWish {
     Cancel,
 }
 
+/// Who changes a file beside the clients of this server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileSharing {
+    /// Nobody, so that all conflicts are known here.
+    Sole,
+    /// Others, unless there is a lease of the file.
+    Leased,
+    /// Others at any time.
+    Unknown,
+}
+
 /// What OPEN asks for beside the open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DelegationRequest {
     /// The wish of the client.
     pub wish: DelegationWish,
-    /// Whether the file is changed by this server only, so that all conflicts are known here.
-    pub is_sole_server: bool,
+    /// Who else changes the file.
+    pub sharing: FileSharing,
     /// Whether the file outlives the process.
     pub is_lasting: bool,
     /// The request.
@@ -79,6 +94,8 @@ pub enum DelegationOutcome {
         /// Whether it is recalled already.
         is_recalled: bool,
     },
+    /// One for reading is [granted with a lease](StateHome::delegate_leased) of the file.
+    NeedsLease,
     /// None was wanted.
     NotWanted,
     /// An earlier wish was withdrawn.
@@ -165,7 +182,9 @@ impl StateHome {
             };
             let conflicts = delegation.writes || file_use != FileUse::Read;
             let client = record.client_index;
-            if !conflicts || Some(client) == holder {
+            // A lease is in the way of the own changes, too.
+            let is_exempt = Some(client) == holder && delegation.lease.is_none();
+            if !conflicts || is_exempt {
                 continue;
             }
             if self.is_expired(client, now) {
@@ -213,7 +232,15 @@ impl StateHome {
     /// Whether a client may have any delegation now.
     fn may_delegate_to(&self, holder: u32, request: &DelegationRequest) -> bool {
         let is_usual = self.delegates() && !self.grace.is_active();
-        is_usual && request.is_sole_server && self.can_call(holder)
+        let is_shareable = match request.sharing {
+            FileSharing::Sole => true,
+            FileSharing::Leased => {
+                let client = self.clients.get(holder);
+                client.is_some_and(|client| !client.has_kept_lease)
+            }
+            FileSharing::Unknown => false,
+        };
+        is_usual && is_shareable && self.can_call(holder)
     }
 
     /// Grants a delegation with an open, if that is useful.
@@ -225,33 +252,72 @@ impl StateHome {
         request: &DelegationRequest,
         now: Duration,
     ) -> DelegationOutcome {
+        match self.choose_delegation(client, key, access, request, now) {
+            Ok(_) if request.sharing == FileSharing::Leased => DelegationOutcome::NeedsLease,
+            Ok((holder, writes)) => {
+                self.grant_delegation((client, holder), key, writes, request, None, now)
+            }
+            Err(outcome) => outcome,
+        }
+    }
+
+    /// The same for a delegation for reading that [needs a lease](DelegationOutcome::NeedsLease):
+    /// the file may have been opened for writing meanwhile.
+    pub fn delegate_leased(
+        &mut self,
+        client: ClientId,
+        key: FileKey,
+        request: &DelegationRequest,
+        lease: FileLease,
+        now: Duration,
+    ) -> DelegationOutcome {
+        match self.choose_delegation(client, key, ShareMode::READ, request, now) {
+            // If it is broken after this, that is told when the delegation is known.
+            Ok(_) if lease.is_broken() => DelegationOutcome::Contention,
+            Ok((holder, _)) => {
+                self.grant_delegation((client, holder), key, false, request, Some(lease), now)
+            }
+            Err(outcome) => outcome,
+        }
+    }
+
+    /// The client that gets a delegation, and whether it is for writing; or why there is none.
+    fn choose_delegation(
+        &mut self,
+        client: ClientId,
+        key: FileKey,
+        access: ShareMode,
+        request: &DelegationRequest,
+        now: Duration,
+    ) -> Result<(u32, bool), DelegationOutcome> {
         match request.wish {
-            DelegationWish::Nothing => return DelegationOutcome::NotWanted,
-            DelegationWish::Cancel => return DelegationOutcome::Cancelled,
+            DelegationWish::Nothing => return Err(DelegationOutcome::NotWanted),
+            DelegationWish::Cancel => return Err(DelegationOutcome::Cancelled),
             _ => {}
         }
         let found = self.clients.find(client).zip(self.files.find(&key));
         let Some((holder, file)) =
             found.filter(|(holder, _)| self.may_delegate_to(*holder, request))
         else {
-            return DelegationOutcome::Resource;
+            return Err(DelegationOutcome::Resource);
         };
         let is_unspecified = request.wish == DelegationWish::Unspecified;
         let opened_before = is_unspecified && self.delegation_history.note_open(key);
         if self.delegation_history.is_contended(&key, now) {
-            return DelegationOutcome::Contention;
+            return Err(DelegationOutcome::Contention);
         }
         let Some(known) = self.files.get(file) else {
-            return DelegationOutcome::Resource;
+            return Err(DelegationOutcome::Resource);
         };
         let holder_of = |state: &u32| self.states.get(*state).map(|record| record.client_index);
         let is_own = |state: &u32| holder_of(state) == Some(holder);
         if known.delegations.iter().any(is_own) {
             // One for each client and file.
-            return DelegationOutcome::Resource;
+            return Err(DelegationOutcome::Resource);
         }
         let has_others = !known.delegations.is_empty() || !known.opens.iter().all(is_own);
-        let can_write = access.includes(ShareMode::BOTH) && !has_others;
+        let is_sole = request.sharing == FileSharing::Sole;
+        let can_write = access.includes(ShareMode::BOTH) && !has_others && is_sole;
         let is_written = known.shares.access().meets(ShareMode::WRITE)
             || known.delegations.iter().any(|&state| {
                 let other = self.states.get(state).and_then(StateRecord::delegation);
@@ -266,16 +332,27 @@ impl StateHome {
             DelegationWish::Write => (false, true),
             _ => (true, true),
         };
-        let writes = match (can_write && wants_write, can_read && wants_read) {
-            (true, _) => true,
-            (false, true) => false,
-            _ if can_read => return DelegationOutcome::Resource,
-            _ => return DelegationOutcome::Contention,
-        };
+        match (can_write && wants_write, can_read && wants_read) {
+            (true, _) => Ok((holder, true)),
+            (false, true) => Ok((holder, false)),
+            _ if can_read => Err(DelegationOutcome::Resource),
+            _ => Err(DelegationOutcome::Contention),
+        }
+    }
+
+    fn grant_delegation(
+        &mut self,
+        (client, holder): (ClientId, u32),
+        key: FileKey,
+        writes: bool,
+        request: &DelegationRequest,
+        lease: Option<FileLease>,
+        now: Duration,
+    ) -> DelegationOutcome {
         if self.make_room_for_state(holder, now).is_err() {
             return DelegationOutcome::Resource;
         }
-        let state = self.add_delegation((client, holder), key, writes, request, now);
+        let state = self.add_delegation((client, holder), key, writes, request, lease, now);
         DelegationOutcome::Granted {
             stateid: self.states.stateid(state),
             writes,
@@ -296,7 +373,12 @@ impl StateHome {
         writes: bool,
         request: &DelegationRequest,
     ) -> Result<(), StateError> {
-        if !request.is_lasting || !request.is_sole_server {
+        let can_have_been = match request.sharing {
+            FileSharing::Sole => true,
+            FileSharing::Leased => !writes,
+            FileSharing::Unknown => false,
+        };
+        if !request.is_lasting || !can_have_been {
             return Err(StateError::ReclaimBad);
         }
         let holder = self.clients.find(client);
@@ -322,7 +404,7 @@ impl StateHome {
 
     /// Grants a delegation from before a restart again, which was
     /// [checked](Self::check_delegation_reclaim). It is recalled at once if there are to be none
-    /// any more (RFC 8881 section 10.2.1).
+    /// any more (RFC 8881 section 10.2.1), and if its lease ended with the restart.
     pub fn reclaim_delegation(
         &mut self,
         client: ClientId,
@@ -348,9 +430,9 @@ impl StateHome {
             None if self.make_room_for_state(holder, now).is_err() => {
                 return DelegationOutcome::Resource;
             }
-            None => self.add_delegation((client, holder), key, writes, request, now),
+            None => self.add_delegation((client, holder), key, writes, request, None, now),
         };
-        if !self.delegates() {
+        if !self.delegates() || request.sharing != FileSharing::Sole {
             self.recall(state, false, now);
         }
         let delegation = self.states.get(state).and_then(StateRecord::delegation);
@@ -367,6 +449,7 @@ impl StateHome {
         key: FileKey,
         writes: bool,
         request: &DelegationRequest,
+        lease: Option<FileLease>,
         since: Duration,
     ) -> u32 {
         let file = self.files.acquire(key);
@@ -385,6 +468,7 @@ impl StateHome {
                 is_lasting: request.is_lasting,
                 change: None,
                 recall: None,
+                lease,
             }),
         });
         if let Some(known) = self.files.get_mut(file) {

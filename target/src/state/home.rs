@@ -9,6 +9,7 @@ use siphasher::sip::SipHasher24;
 
 use super::address_shares::AddressShares;
 use super::announced_shares::AnnouncedShares;
+use super::broken_leases::BrokenLeases;
 use super::callbacks::CallbackJobs;
 use super::clients::ClientTables;
 use super::delegation_guards::DelegationGuards;
@@ -186,6 +187,8 @@ pub struct StateViews {
     pub delegations: Arc<DelegationGuards>,
     /// The fences of I/O with revoked state.
     pub fences: Arc<IoFences>,
+    /// Where leases of files are told that have to end.
+    pub broken_leases: Arc<BrokenLeases>,
 }
 
 /// The owner of clients, sessions, opens and locks.
@@ -228,6 +231,7 @@ pub struct StateHome {
     pub(super) host_locks: HostLocks,
     pub(super) announced_shares: AnnouncedShares,
     pub(super) fences: Arc<IoFences>,
+    pub(super) broken_leases: Arc<BrokenLeases>,
     /// No lease runs out before this.
     pub(super) earliest_lease_end: Duration,
     pub(super) events: VecDeque<StateEvent>,
@@ -266,6 +270,7 @@ impl StateHome {
             host_locks: HostLocks::default(),
             announced_shares: AnnouncedShares::default(),
             fences: Arc::new(IoFences::new(config.reactors)),
+            broken_leases: Arc::default(),
             earliest_lease_end: Duration::ZERO,
             events: VecDeque::new(),
             grace: GracePeriod::default(),
@@ -308,6 +313,7 @@ impl StateHome {
             stateids: self.states.published(),
             delegations: Arc::clone(&self.delegation_guards),
             fences: Arc::clone(&self.fences),
+            broken_leases: Arc::clone(&self.broken_leases),
         }
     }
 

@@ -15,12 +15,15 @@
 //!   connection ([`CallbackOrder`]); the reactor of the connection sends them.
 //! - I/O that has begun with state that is revoked ends before the state is granted to others
 //!   ([`IoFences`]).
+//! - Leases of files that other servers change as well: stores tell which have to end
+//!   ([`BrokenLeases`]), and the home recalls the delegations that depend on them.
 //! - Locks that the host takes as well: the home orders them ([`HostLockOrder`]); a thread carries the
 //!   orders out. The same with share reservations that other gateways are told of ([`ShareOrder`]).
 
 mod address_shares;
 mod announced_shares;
 mod backchannel;
+mod broken_leases;
 mod callbacks;
 mod clients;
 mod create_session;
@@ -64,6 +67,7 @@ pub use announced_shares::{ShareAction, ShareAnswer, ShareOrder};
 pub use backchannel::{
     BindingRequest, BoundChannels, CallbackCredentials, CallbackParameters, CallbackPath,
 };
+pub use broken_leases::BrokenLeases;
 pub use callbacks::{
     CALLBACK_TIME, CallbackAnswer, CallbackOrder, CallbackOutcome, CallbackSubject, CallbackTicket,
     ReferringRequest,
@@ -71,7 +75,7 @@ pub use callbacks::{
 pub use clients::{ClientId, ExchangeOutcome, ExchangeRequest};
 pub use create_session::{SessionGrant, SessionOrigin, SessionRequest};
 pub use delegation_guards::{DelegationGate, DelegationGuards};
-pub use delegations::{DelegationOutcome, DelegationRequest, DelegationWish, FileUse};
+pub use delegations::{DelegationOutcome, DelegationRequest, DelegationWish, FileSharing, FileUse};
 pub use durable::{DurableClient, RecordChange, RecordProgress};
 pub use error::StateError;
 pub use fences::{IoFences, IoRegister, RunningIo};

@@ -1,7 +1,9 @@
 //! Recalls of delegations, and their end (RFC 8881 sections 10.4.4 to 10.4.6).
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
+
+use millrace_store::FileLease;
 
 use super::Revocation;
 use super::callbacks::CallbackSubject;
@@ -77,7 +79,6 @@ impl DelegationHistory {
 impl StateHome {
     /// Recalls a delegation, unless that was done before.
     pub(super) fn recall(&mut self, state: u32, truncates: bool, now: Duration) {
-        let ends = now + self.config.lease;
         let stateid = self.states.stateid(state);
         let Some(record) = self.states.get_mut(state) else {
             return;
@@ -89,10 +90,11 @@ impl StateHome {
         if delegation.recall.is_some() {
             return;
         }
+        let longest = delegation.lease.as_ref().map(FileLease::time);
         delegation.recall = Some(RecallTimes {
             is_over: false,
             began: now,
-            ends,
+            ends: now + longest.unwrap_or(Duration::MAX).min(self.config.lease),
         });
         let granted_by = delegation.granted_by;
         self.recalled.push(state);
@@ -109,12 +111,46 @@ impl StateHome {
         self.call_client(client, subject, (now, now + self.config.lease * 2));
     }
 
+    /// Recalls the delegations whose leases have to end, as others wait for that. Returns the number
+    /// of leases.
+    pub fn end_broken_leases(&mut self, now: Duration) -> usize {
+        let mut leases = 0;
+        while let Some(file) = self.broken_leases.next() {
+            self.break_leases(&file, now);
+            leases += 1;
+        }
+        leases
+    }
+
+    fn break_leases(&mut self, key: &FileKey, now: Duration) {
+        let file = self.files.find(key).and_then(|file| self.files.get(file));
+        for state in file
+            .map(|file| file.delegations.clone())
+            .unwrap_or_default()
+        {
+            let Some(record) = self.states.get(state) else {
+                continue;
+            };
+            let lease = record.delegation().and_then(|one| one.lease.as_ref());
+            let holder = record.client_index;
+            if !lease.is_some_and(FileLease::is_broken) {
+                continue;
+            }
+            let is_expired = self.is_expired(holder, now);
+            if !is_expired || self.revoke_expired(&[state]).is_err() {
+                self.recall(state, false, now);
+            }
+        }
+    }
+
     /// A client that writes back what it has cached has longer to return its delegation: up to
     /// twice the lease.
     pub(super) fn prolong_recall(&mut self, state: u32, now: Duration) {
         let lease = self.config.lease;
         let record = self.states.get_mut(state);
         let delegation = record.and_then(|record| record.delegation_mut());
+        // Of a lease no longer than others wait.
+        let delegation = delegation.filter(|delegation| delegation.lease.is_none());
         let recall = delegation.and_then(|delegation| delegation.recall.as_mut());
         if let Some(recall) = recall.filter(|recall| !recall.is_over) {
             recall.ends = recall.ends.max(now + lease).min(recall.began + lease * 2);
@@ -128,11 +164,37 @@ impl StateHome {
             .filter(|&state| self.recall_end(state).is_none_or(|end| now > end))
             .collect();
         for state in over {
+            self.end_lease(state, now);
             if !self.is_revocable(state, now) {
                 continue;
             }
             self.revoke_state(state, Revocation::NotReturned);
             self.recalled.retain(|&one| one != state);
+        }
+    }
+
+    /// Ends the lease of a delegation that was not returned in time, and recalls all others of its
+    /// client, so that others wait for it only once.
+    fn end_lease(&mut self, state: u32, now: Duration) {
+        let record = self.states.get_mut(state);
+        let delegation = record.and_then(|record| record.delegation_mut());
+        if delegation.and_then(|one| one.lease.take()).is_none() {
+            return;
+        }
+        let Some(holder) = self.states.get(state).map(|record| record.client_index) else {
+            return;
+        };
+        let Some(client) = self.clients.get_mut(holder) else {
+            return;
+        };
+        client.has_kept_lease = true;
+        // In order, so that the same happens in each run of a simulation.
+        let states: BTreeSet<u32> = client.states.iter().copied().collect();
+        for state in states {
+            let delegation = self.states.get(state).and_then(StateRecord::delegation);
+            if delegation.is_some_and(|one| one.lease.is_some()) {
+                self.recall(state, false, now);
+            }
         }
     }
 

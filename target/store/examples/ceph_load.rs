@@ -144,6 +144,7 @@ impl CephLoad {
             mount,
             sync: Sync::Relaxed,
             read_only: false,
+            leases: false,
             limits: CephLimits {
                 cache,
                 ..CephLimits::default()

@@ -19,9 +19,10 @@ use crate::posix::volume_info::FileSystemSpace;
 use crate::{
     AccessControl, AccessLists, AccessMask, Attributes, Caller, ClientKey, CookieVerifier,
     CopiedRange, CreateHow, DirectoryEntry, DirectoryOutcome, ExtendedAttributes, FileData,
-    FileHold, FileRanges, FoundRange, Handle, Immediate, Linked, Modified, Namespace, Properties,
-    RangeContent, ReadOutcome, Renamed, Result, SetAttributes, SetXattrHow, SpecialKind, Stability,
-    StagedWrite, Statistics, Store, StoreError, Time, UsageAdvice, WriteVerifier, Written,
+    FileHold, FileLease, FileRanges, FoundRange, Handle, Immediate, LeaseBreak, Linked, Modified,
+    Namespace, Properties, RangeContent, ReadOutcome, Renamed, Result, SetAttributes, SetXattrHow,
+    SpecialKind, Stability, StagedWrite, Statistics, Store, StoreError, Time, UsageAdvice,
+    WriteVerifier, Written,
 };
 
 /// The interval of checking whether a volume's helpers are done.
@@ -354,6 +355,10 @@ impl Store for AnyStore {
             #[cfg(feature = "ceph")]
             Self::Ceph(store) => store.outlives_process(),
         }
+    }
+
+    async fn lease(&self, file: Handle, end: LeaseBreak) -> Result<Option<FileLease>> {
+        apart!(self.lease(file, end))
     }
 }
 

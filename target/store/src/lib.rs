@@ -25,6 +25,7 @@ mod caller_groups;
 pub mod ceph;
 mod exclusive;
 mod file_hold;
+mod file_lease;
 mod immediate;
 pub mod lock_file;
 mod lru;
@@ -38,6 +39,7 @@ mod verifier;
 pub use access_list::*;
 pub use caller_groups::CallerGroups;
 pub use file_hold::FileHold;
+pub use file_lease::{FileLease, LeaseBreak};
 pub use immediate::Immediate;
 pub use parts::*;
 pub use types::*;
@@ -76,4 +78,13 @@ pub trait Store:
     /// Whether its objects are still there, by the same handles, when the process has been started
     /// anew.
     fn outlives_process(&self) -> bool;
+
+    /// A lease of a regular file: others may read it meanwhile, and a change by another server waits
+    /// until the lease has ended or its time is over. A change by this store may wait as well.
+    /// `None`: the file is being written, or the store has no leases ([`Properties::leases`]).
+    #[allow(async_fn_in_trait)] // Polled on the core that called; never sent between threads.
+    async fn lease(&self, file: Handle, end: LeaseBreak) -> Result<Option<FileLease>> {
+        let _ = (file, end);
+        Ok(None)
+    }
 }

@@ -445,6 +445,8 @@ pub struct Properties {
     /// Whether other servers change the same objects. Attributes before a change are then not
     /// reported, as a change of another server may lie between them and the own one.
     pub shared_by_servers: bool,
+    /// Whether there are leases of files ([`Store::lease`](crate::Store::lease)).
+    pub leases: bool,
 }
 
 /// Why an operation failed; the names follow RFC 1813 section 2.6.

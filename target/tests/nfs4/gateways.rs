@@ -9,12 +9,13 @@ use std::time::Duration;
 
 use millrace_admin::client::{Method, Order};
 use millrace_admin::status::{GatewayList, GatewayTakeover};
+use millrace_wire::nfs3::Stability;
 use millrace_wire::nfs4::{
     Attributes, ClientOwner, CloseOperation, CreateMode, DelegationType, ExchangeIdOperation,
-    OpenClaim, OpenOperation, Operation, OperationResults, OperationStatus as Status,
-    ProtectionOffer, StateId, share,
+    OpenClaim, OpenDelegation, OpenOperation, Operation, OperationResults,
+    OperationStatus as Status, ProtectionOffer, StateId, WriteOperation, share,
 };
-use millrace_wire::xdr::BoundedBytes;
+use millrace_wire::xdr::{BoundedBytes, Bulk};
 use rustix::process::Signal;
 
 use crate::millraced::Server;
@@ -33,6 +34,11 @@ impl GatewayPair {
 
     /// Two gateways to a directory of a cluster, if there is one.
     fn in_cluster() -> Option<Self> {
+        Self::in_cluster_with("")
+    }
+
+    /// The same, with more keys of the store.
+    fn in_cluster_with(keys: &str) -> Option<Self> {
         if !cfg!(feature = "ceph") {
             millrace_testing::skip!("built without the feature `ceph`");
             return None;
@@ -41,7 +47,7 @@ impl GatewayPair {
             millrace_testing::skip!("MILLRACE_CEPH_CONF is not set, so there is no Ceph cluster");
             return None;
         };
-        let store = format!("kind: ceph, conf: {conf}, user: gateway, root: /");
+        let store = format!("kind: ceph, conf: {conf}, user: gateway, root: /{keys}");
         Some(Self::of(|_| store))
     }
 
@@ -517,6 +523,65 @@ fn a_gateway_of_a_cluster_takes_the_place_of_one_that_runs() {
     assert_eq!(other.lock(&handle, open, false), Status::Denied);
     a.signal(Signal::CONT);
     assert_eq!(a.process.wait().unwrap().code(), Some(75));
+    stop(&mut b);
+}
+
+#[test]
+fn v4_deleg_12_a_change_by_another_gateway_of_a_cluster_waits_until_a_delegation_is_returned() {
+    let Some(pair) = GatewayPair::in_cluster_with(", delegations: true") else {
+        return;
+    };
+    let name = own_name();
+    let (mut a, at_a) = pair.a.start();
+    let (mut b, at_b) = pair.b.start();
+    let mut holder = SessionClient::join_as(at_a, b"first", true);
+    assert_eq!(holder.reclaim_complete(), Status::Ok);
+    let create = CreateMode::Unchecked(Attributes::NONE);
+    let Operation::Open(open) = holder.opening(Some(create), OpenClaim::Name(&name)) else {
+        panic!("an OPEN")
+    };
+    let opening = Operation::Open(OpenOperation {
+        access: share::READ | share::WANT_READ,
+        ..open
+    });
+    let lookup = Operation::Lookup(b"data");
+    let all = [
+        Operation::Putrootfh(()),
+        lookup,
+        opening,
+        Operation::Getfh(()),
+    ];
+    let opened = holder.run(&all);
+    let (delegation, handle) = opened.read(|_, all| match (&all[3], &all[4]) {
+        (OperationResults::Open(Ok(reply)), OperationResults::Getfh(Ok(handle))) => {
+            let OpenDelegation::Read(delegation) = &reply.delegation else {
+                panic!("{reply:?}")
+            };
+            (delegation.state, handle.0.to_vec())
+        }
+        other => panic!("{other:?}"),
+    });
+    let writer = std::thread::spawn(move || {
+        let mut other = client(at_b, b"second");
+        let (handle, open) = other.open(b"data", &name).unwrap();
+        let write = Operation::Write(WriteOperation {
+            state: open,
+            offset: 0,
+            stable: Stability::FileSync,
+            data: Bulk::inline(b"data"),
+        });
+        let all = [Operation::Putfh(BoundedBytes(&handle)), write];
+        other.run(&all).status()
+    });
+    assert_eq!(holder.recalled(), delegation);
+    assert!(!writer.is_finished());
+    let all = [
+        Operation::Putfh(BoundedBytes(&handle)),
+        Operation::Delegreturn(delegation),
+    ];
+    assert_eq!(holder.run(&all).status(), Status::Ok);
+    assert_eq!(writer.join().unwrap(), Status::Ok);
+    stop(&mut a);
     stop(&mut b);
 }
 

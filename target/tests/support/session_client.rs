@@ -1,6 +1,7 @@
 //! A client with one session over TCP, and what its server keeps when it is killed.
 #![allow(dead_code, reason = "every program of tests uses another part of it")]
 
+use std::collections::VecDeque;
 use std::fs::{self, Permissions};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -11,12 +12,12 @@ use std::time::Duration;
 
 use millrace_admin::client::{Client, ClientToken};
 use millrace_wire::nfs4::{
-    Attribute, AttributeNumber, Attributes, Bitmap, COMPOUND, CallbackSecurity, ChannelAttributes,
-    ClientOwner, Compound, CompoundReplyHeader, CreateMode, CreateSessionOperation, DelegationType,
-    ExchangeIdOperation, HasStatus, LockOperation, LockType, Locker, NewLockOwner, OpenClaim,
-    OpenOperation, Operation, OperationResults, OperationStatus as Status, ProtectionOffer,
-    ResultsReader, SequenceOperation, SessionId, StateId, StateOwner, exchange_flags,
-    session_flags, share,
+    Attribute, AttributeNumber, Attributes, Bitmap, COMPOUND, CallbackHeader, CallbackOperation,
+    CallbackReader, CallbackSecurity, ChannelAttributes, ClientOwner, Compound,
+    CompoundReplyHeader, CreateMode, CreateSessionOperation, DelegationType, ExchangeIdOperation,
+    HasStatus, LockOperation, LockType, Locker, NewLockOwner, OpenClaim, OpenOperation, Operation,
+    OperationResults, OperationStatus as Status, ProtectionOffer, ResultsReader, SequenceOperation,
+    SessionId, StateId, StateOwner, exchange_flags, session_flags, share,
 };
 use millrace_wire::rpc::{
     Accepted, AuthSys, CallHeader, CallOutcome, Credential, Groups, OpaqueAuth, ReplyHeader,
@@ -155,8 +156,10 @@ pub struct SessionClient {
     pub id: u64,
     session: SessionId,
     sequence: u32,
-    /// Whether its connection takes callbacks. The tests that want that do not cause any.
+    /// Whether its connection takes callbacks.
     is_callable: bool,
+    /// Callbacks that came before a reply. None is answered.
+    callbacks: VecDeque<Vec<u8>>,
 }
 
 impl SessionClient {
@@ -175,6 +178,7 @@ impl SessionClient {
             session: [0; 16],
             sequence: 0,
             is_callable,
+            callbacks: VecDeque::new(),
         };
         client.socket.set_read_timeout(Some(LIMIT)).unwrap();
         client.begin();
@@ -319,12 +323,37 @@ impl SessionClient {
         let mark = u32::try_from(length).unwrap() | 1 << 31;
         self.socket.write_all(&mark.to_be_bytes()).unwrap();
         self.socket.write_all(&bytes[..length]).unwrap();
+        loop {
+            let record = self.record();
+            match record[4..8] {
+                [0, 0, 0, 0] => self.callbacks.push_back(record),
+                _ => return record,
+            }
+        }
+    }
+
+    /// The next message that comes.
+    fn record(&mut self) -> Vec<u8> {
         let mut mark = [0; 4];
         self.socket.read_exact(&mut mark).unwrap();
         let length = u32::from_be_bytes(mark) & !(1 << 31);
-        let mut reply = vec![0; length as usize];
-        self.socket.read_exact(&mut reply).unwrap();
-        reply
+        let mut record = vec![0; length as usize];
+        self.socket.read_exact(&mut record).unwrap();
+        record
+    }
+
+    /// The delegation that the next callback recalls.
+    pub fn recalled(&mut self) -> StateId {
+        let callback = self.callbacks.pop_front();
+        let callback = callback.unwrap_or_else(|| self.record());
+        let mut input = Decoder::new(&callback);
+        CallHeader::decode(&mut input).unwrap();
+        let compound = CallbackHeader::decode(&mut input).unwrap();
+        let mut all = CallbackReader::new(input, compound.minor_version, compound.operations);
+        match all.nth(1) {
+            Some(Ok(CallbackOperation::Recall(recall))) => recall.delegation,
+            other => panic!("{other:?}"),
+        }
     }
 
     pub fn reclaim_complete(&mut self) -> Status {

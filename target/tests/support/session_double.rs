@@ -10,6 +10,7 @@ use millrace::nfs4::{
     FinishedReply, LockRefusal, OpenGrant, OpenRequest, SequenceOutcome, SessionBounds, StateIdUse,
     StateSeam,
 };
+use millrace_store::{FileLease, LeaseBreak};
 use millrace_wire::nfs4::{
     BackchannelCtlOperation, ClientId, ConnectionBinding, CreateSessionOperation,
     CreateSessionReply, ExchangeIdOperation, ExchangeIdReply, LockOperation, LockType, Locker,
@@ -294,6 +295,7 @@ impl StateSeam for SessionDouble {
             open: Self::stateid(opens.len() - 1, 1),
             flags: 4,
             delegation: OpenDelegation::None,
+            needs_lease: false,
         })
     }
 
@@ -362,6 +364,19 @@ impl StateSeam for SessionDouble {
     ) -> OperationOutcome<StateId> {
         self.find(file, arguments.lock)?;
         Ok(self.change(arguments.lock, |_| {}))
+    }
+
+    fn lease_break(&self, _: &FileIdentity) -> LeaseBreak {
+        LeaseBreak::new(|| ())
+    }
+
+    async fn delegate(
+        &self,
+        _: &DoubleRequest,
+        _: &OpenRequest<'_>,
+        _: FileLease,
+    ) -> OpenDelegation<'static> {
+        OpenDelegation::None
     }
 
     async fn return_delegation(

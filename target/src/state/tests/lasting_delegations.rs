@@ -39,7 +39,7 @@ pub(super) fn make_callable(bed: &mut TestBed, client: &TestClient) {
 /// A wish for a delegation of a file that outlives the process.
 pub(super) const WANTED: DelegationRequest = DelegationRequest {
     wish: DelegationWish::Any,
-    is_sole_server: true,
+    sharing: FileSharing::Sole,
     is_lasting: true,
     granted_by: None,
 };
@@ -230,7 +230,7 @@ fn v4_lease_22_a_delegation_that_nobody_can_have_had_is_not_reclaimed() {
     let (first, second) = (bed.confirmed(b"a"), bed.confirmed(b"b"));
     for request in [
         DelegationRequest {
-            is_sole_server: false,
+            sharing: FileSharing::Unknown,
             ..WANTED
         },
         DelegationRequest {

@@ -9,6 +9,7 @@ mod fences;
 mod gateways;
 mod host_locks;
 mod lasting_delegations;
+mod leased_delegations;
 mod link;
 mod locks;
 mod opens;

@@ -57,6 +57,8 @@ pub struct CephConfig {
     pub sync: Sync,
     /// Whether all changes are refused.
     pub read_only: bool,
+    /// Whether there are leases of files.
+    pub leases: bool,
     /// Limits.
     pub limits: CephLimits,
 }

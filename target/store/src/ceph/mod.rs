@@ -11,6 +11,7 @@
 //! | `subdirectories` | the number of directories in a directory |
 //! | `data`, `ranges` | contents of files |
 //! | `held_files` | files that are open, without a name |
+//! | `leases` | leases of files in the cluster |
 //! | `cluster_locks` | byte-range locks in the cluster |
 //! | `sys` | the library, with all `unsafe` |
 //!
@@ -29,6 +30,7 @@ mod data;
 mod exclusive;
 mod handle;
 mod held_files;
+mod leases;
 mod listing;
 mod names;
 mod permission;
@@ -57,9 +59,10 @@ use self::volume::CephVolume;
 use crate::{
     AccessControl, AccessLists, AccessMask, Attributes, Caller, ClientKey, CookieVerifier,
     CopiedRange, CreateHow, DirectoryEntry, DirectoryOutcome, ExtendedAttributes, FileData,
-    FileHold, FileRanges, FoundRange, Handle, Linked, Modified, Namespace, Properties,
-    RangeContent, ReadOutcome, Renamed, Result, SetAttributes, SetXattrHow, SpecialKind, Stability,
-    StagedWrite, Statistics, Store, Time, UsageAdvice, WriteVerifier, Written,
+    FileHold, FileLease, FileRanges, FoundRange, Handle, LeaseBreak, Linked, Modified, Namespace,
+    Properties, RangeContent, ReadOutcome, Renamed, Result, SetAttributes, SetXattrHow,
+    SpecialKind, Stability, StagedWrite, Statistics, Store, Time, UsageAdvice, WriteVerifier,
+    Written,
 };
 
 /// One reactor's view of a [`CephVolume`]. Clones share it.
@@ -159,10 +162,15 @@ impl Store for CephStore {
             counts_changes: true,
             changes_elsewhere: true,
             shared_by_servers: true,
+            leases: self.inner.volume.config().leases,
         }
     }
 
     fn outlives_process(&self) -> bool {
         true
+    }
+
+    async fn lease(&self, file: Handle, end: LeaseBreak) -> Result<Option<FileLease>> {
+        self.view().lease(file, end).await
     }
 }

@@ -7,9 +7,11 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 
+use super::config::CephConfig;
 use super::handle::{self, ObjectKey};
+use super::leases::SessionLeases;
 use super::subdirectories::SubdirectoryCounts;
-use super::sys::{File, Identity, Inode, Mount, MountConfig, MountError, OpenMode};
+use super::sys::{File, Identity, Inode, Mount, MountError, OpenMode};
 use crate::lru::Lru;
 use crate::{Caller, Handle};
 
@@ -23,6 +25,7 @@ const FILE_IDLE: Duration = Duration::from_secs(5);
 pub(super) struct Session {
     // Dropped in this order.
     files: Mutex<Lru<(u64, OpenMode), IdleEntry<File>>>,
+    pub leases: SessionLeases,
     /// Files that are held, and how often.
     held: Mutex<HashMap<u64, (Arc<File>, usize)>>,
     /// Files that are held no longer.
@@ -58,9 +61,12 @@ struct IdleEntry<T> {
 }
 
 impl Session {
-    /// Mounts, and keeps at most so many objects and files.
-    pub fn open(config: &MountConfig, most: usize) -> Result<Self, MountError> {
-        let mount = Mount::open(config)?;
+    /// Mounts, and keeps at most as many objects and files as configured.
+    pub fn open(config: &CephConfig) -> Result<Self, MountError> {
+        let (mount, most) = (
+            Mount::open(&config.library_mount())?,
+            config.limits.open_files,
+        );
         let failed = |error| MountError {
             step: "reading the root".to_owned(),
             error,
@@ -68,9 +74,11 @@ impl Session {
         let superuser = Identity::of(&Caller::SUPERUSER);
         let root = Arc::new(Inode::root(&mount).map_err(failed)?);
         let found = root.attributes(&superuser).map_err(failed)?;
+        let leases = config.leases.then(|| mount.begin_leases()).flatten();
         let file_system = handle::file_system(mount.file_system_number(), &found);
         Ok(Self {
             files: Mutex::new(Lru::new()),
+            leases: SessionLeases::new(leases),
             held: Mutex::default(),
             released: Mutex::default(),
             objects: Mutex::new(Lru::new()),

@@ -15,8 +15,8 @@ use crate::posix::volume_info::FileSystemSpace;
 use crate::verifier::Verifier;
 use crate::{ClientKey, Handle, Result, StoreError, WriteVerifier};
 
-/// The helper that closes what is idle.
-const SWEEPER: HelperLimits = HelperLimits {
+/// The helper of a [`Closer`].
+const ONE_HELPER: HelperLimits = HelperLimits {
     threads: 1,
     queue: 1,
 };
@@ -40,7 +40,9 @@ struct VolumeState {
     names: Helpers,
     data: Helpers,
     /// Closes what is idle. Its jobs are no progress of clients' ones.
-    sweeper: Helpers,
+    sweeper: Closer,
+    /// Closes files whose leases have ended.
+    lease_closer: Closer,
     root: Handle,
     file_system: u64,
     verifier: Verifier,
@@ -48,9 +50,24 @@ struct VolumeState {
     may_reopen: OnceLock<Box<dyn Fn() -> bool + Send + std::marker::Sync>>,
     session: Mutex<Option<Arc<Session>>>,
     closed: AtomicBool,
-    /// Whether closing what is idle is requested and has not begun.
-    sweeps: AtomicBool,
     counters: CephCounters,
+}
+
+/// A helper that closes something, which is requested once for all reactors: requests must not pile
+/// up while the cluster does not answer.
+struct Closer {
+    helper: Helpers,
+    /// Whether it is requested and has not begun.
+    is_requested: AtomicBool,
+}
+
+impl Closer {
+    fn new(name: &str) -> Self {
+        Self {
+            helper: Helpers::new(name, ONE_HELPER),
+            is_requested: AtomicBool::new(false),
+        }
+    }
 }
 
 /// What helpers count.
@@ -107,19 +124,19 @@ impl CephVolume {
     /// # Errors
     /// It cannot be mounted.
     pub fn open(config: CephConfig) -> std::result::Result<Self, MountError> {
-        let session = Session::open(&config.library_mount(), config.limits.open_files)?;
+        let session = Session::open(&config)?;
         let helpers = config.limits.helpers;
         Ok(Self(Arc::new(VolumeState {
             names: Helpers::new(&format!("names {}", config.name), helpers),
             data: Helpers::new(&format!("data {}", config.name), helpers),
-            sweeper: Helpers::new(&format!("sweep {}", config.name), SWEEPER),
+            sweeper: Closer::new(&format!("sweep {}", config.name)),
+            lease_closer: Closer::new(&format!("leases {}", config.name)),
             root: session.root_handle,
             file_system: session.file_system,
             verifier: Verifier::start(None),
             may_reopen: OnceLock::new(),
             session: Mutex::new(Some(Arc::new(session))),
             closed: AtomicBool::new(false),
-            sweeps: AtomicBool::new(false),
             counters: CephCounters::default(),
             config,
         })))
@@ -266,6 +283,11 @@ impl CephVolume {
         })
     }
 
+    /// The volume, for those that may outlive it.
+    pub(super) fn downgrade(&self) -> WeakVolume {
+        WeakVolume(Arc::downgrade(&self.0))
+    }
+
     /// Counts a file that is open for locks in a session.
     ///
     /// # Errors
@@ -299,6 +321,7 @@ impl CephVolume {
         );
         if let Some(lost) = &lost {
             lost.lose_locks();
+            lost.leases.lose();
         }
         let volume = Arc::downgrade(&self.0);
         let thread = std::thread::Builder::new().name("ceph-mount".to_owned());
@@ -312,14 +335,6 @@ impl CephVolume {
         });
         if let Err(error) = begun {
             tracing::error!(path = self.0.config.name, %error, "the export cannot be mounted again");
-        }
-    }
-
-    /// Closes what has been idle for long. Runs on a helper.
-    fn sweep(&self) {
-        self.0.sweeps.store(false, SeqCst);
-        if let Ok(session) = self.session() {
-            session.sweep(Instant::now());
         }
     }
 
@@ -398,16 +413,42 @@ impl CephVolume {
         }
     }
 
-    /// Has a helper close what has been idle for long, once for all reactors: requests must not
-    /// pile up while the cluster does not answer.
+    /// Has a helper close what has been idle for long.
     pub(super) fn request_sweep(&self) {
-        if self.0.sweeps.swap(true, SeqCst) {
+        self.request(
+            |state| &state.sweeper,
+            |session| session.sweep(Instant::now()),
+        );
+    }
+
+    fn request(&self, closer: fn(&VolumeState) -> &Closer, close: fn(&Session)) {
+        if closer(&self.0).is_requested.swap(true, SeqCst) {
             return;
         }
         let volume = self.clone();
-        let job = self.0.sweeper.run(ClientKey::OWN, move || volume.sweep());
+        let job = closer(&self.0).helper.run(ClientKey::OWN, move || {
+            closer(&volume.0).is_requested.store(false, SeqCst);
+            if let Ok(session) = volume.session() {
+                close(&session);
+            }
+        });
         if job.is_refused() {
-            self.0.sweeps.store(false, SeqCst);
+            closer(&self.0).is_requested.store(false, SeqCst);
+        }
+    }
+}
+
+/// A volume, unless it is gone by now.
+pub(super) struct WeakVolume(Weak<VolumeState>);
+
+impl WeakVolume {
+    /// Has a helper close the files whose leases have ended.
+    pub fn request_closing(&self) {
+        if let Some(volume) = self.0.upgrade().map(CephVolume) {
+            volume.request(
+                |state| &state.lease_closer,
+                |session| session.leases.close_ended(),
+            );
         }
     }
 }
@@ -450,14 +491,13 @@ fn await_locks(volume: &Weak<VolumeState>, lost: &Session) {
 fn remount(volume: &Weak<VolumeState>) {
     let mut told = false;
     loop {
-        let Some((mount, most)) = volume.upgrade().and_then(|volume| {
-            let config = &volume.config;
+        let Some(config) = volume.upgrade().and_then(|volume| {
             let is_open = !volume.closed.load(SeqCst);
-            is_open.then(|| (config.library_mount(), config.limits.open_files))
+            is_open.then(|| volume.config.clone())
         }) else {
             return;
         };
-        let opened = Session::open(&mount, most);
+        let opened = Session::open(&config);
         let Some(volume) = volume.upgrade() else {
             return;
         };

@@ -178,6 +178,7 @@ impl Tree {
             counts_changes: true,
             changes_elsewhere: false,
             shared_by_servers: false,
+            leases: false,
         }
     }
 }

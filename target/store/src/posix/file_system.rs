@@ -89,6 +89,7 @@ impl FileSystem {
             counts_changes: false,
             changes_elsewhere: true,
             shared_by_servers: false,
+            leases: false,
         })
     }
 }

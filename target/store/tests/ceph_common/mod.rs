@@ -59,6 +59,7 @@ pub fn config(conf: PathBuf, root: &str) -> CephConfig {
         // Names are synced in tests of durability only: there are thousands of them here.
         sync: Sync::Relaxed,
         read_only: false,
+        leases: false,
         limits,
     }
 }

@@ -78,6 +78,12 @@ pub const SET_MODIFIED: c_int = 1 << 3;
 pub const SET_ACCESSED: c_int = 1 << 4;
 pub const SET_SIZE: c_int = 1 << 5;
 
+/// `CEPH_DELEGATION_RD`.
+pub const DELEGATION_READ: c_uint = 1;
+
+/// `ceph_deleg_cb_t`: called with the open file and the value that was given with it.
+pub type DelegationRecalled = unsafe extern "C" fn(*mut RawFile, *mut c_void);
+
 /// `CEPH_RECLAIM_RESET`.
 pub const RECLAIM_RESET: c_uint = 1;
 
@@ -109,6 +115,15 @@ unsafe extern "C" {
     pub fn ceph_release(mount: *mut RawMount) -> c_int;
     pub fn ceph_umask(mount: *mut RawMount, mask: mode_t) -> mode_t;
     pub fn ceph_get_fs_cid(mount: *mut RawMount) -> i64;
+    pub fn ceph_get_cap_return_timeout(mount: *mut RawMount) -> u32;
+    pub fn ceph_set_deleg_timeout(mount: *mut RawMount, seconds: u32) -> c_int;
+    pub fn ceph_ll_delegation(
+        mount: *mut RawMount,
+        file: *mut RawFile,
+        command: c_uint,
+        recalled: DelegationRecalled,
+        value: *mut c_void,
+    ) -> c_int;
 
     pub fn ceph_userperm_new(
         uid: uid_t,

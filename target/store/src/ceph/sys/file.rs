@@ -12,6 +12,7 @@ use super::bindings::{
 use super::identity::Identity;
 use super::inode::Inode;
 use super::loan::LentMemory;
+use super::mount::Mount;
 use super::outcome;
 
 /// What a file is opened for.
@@ -52,6 +53,15 @@ impl File {
             raw: NonNull::new(raw).ok_or(Errno::IO)?,
             inode: Arc::clone(inode),
         })
+    }
+
+    /// The mount.
+    pub(super) fn mount(&self) -> &Mount {
+        self.inode.mount()
+    }
+
+    pub(super) fn as_ptr(&self) -> *mut RawFile {
+        self.raw.as_ptr()
     }
 
     /// Reads into lent memory, all of it or to the end of the file. Returns the number of bytes.

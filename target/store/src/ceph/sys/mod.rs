@@ -7,6 +7,7 @@
 //! | `identity` | on whose behalf a call is made |
 //! | `inode` | objects: attributes, names below a directory, extended attributes |
 //! | `file`, `directory` | open files and directories |
+//! | `lease` | leases of open files |
 //! | `loan` | memory of reactors, for jobs on other threads |
 //!
 //! Every call may block for any time, also dropping a value: only helper threads make them. Values
@@ -17,6 +18,7 @@ mod directory;
 mod file;
 mod identity;
 mod inode;
+mod lease;
 mod loan;
 mod mount;
 
@@ -30,6 +32,7 @@ pub use self::directory::Directory;
 pub use self::file::{File, OpenMode};
 pub use self::identity::Identity;
 pub use self::inode::{AttributeChange, Inode, SpaceFound};
+pub use self::lease::LeasedFile;
 pub use self::loan::{LentMemory, Loan, LoanTable};
 pub use self::mount::{Mount, MountConfig, MountError};
 

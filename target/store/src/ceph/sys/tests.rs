@@ -4,8 +4,8 @@ use std::mem::{offset_of, size_of};
 use std::process::Command;
 
 use super::bindings::{
-    ALL_STATS, InodeNumber, RECLAIM_RESET, SET_ACCESSED, SET_GID, SET_MODE, SET_MODIFIED, SET_SIZE,
-    SET_UID, Statx,
+    ALL_STATS, DELEGATION_READ, InodeNumber, RECLAIM_RESET, SET_ACCESSED, SET_GID, SET_MODE,
+    SET_MODIFIED, SET_SIZE, SET_UID, Statx,
 };
 
 #[test]
@@ -40,6 +40,7 @@ fn the_layouts_and_constants_are_those_of_the_header() {
     }
     same("CEPH_STATX_ALL_STATS", ALL_STATS as usize);
     same("CEPH_RECLAIM_RESET", RECLAIM_RESET as usize);
+    same("CEPH_DELEGATION_RD", DELEGATION_READ as usize);
     for (name, bit) in [
         ("MODE", SET_MODE),
         ("UID", SET_UID),
