@@ -140,7 +140,7 @@ class Ceph(Posix):
         super().text(export, size)
         name = export.strip("/").replace("/", ".")
         return (f"{{ kind: ceph, conf: '{self._conf}', user: {self._user}, "
-                f"root: '/{self._exports.name}/{name}' }}")
+                f"root: '/{self._exports.name}/{name}', delegations: true }}")
 
 
 class Shared:

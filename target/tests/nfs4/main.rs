@@ -32,6 +32,7 @@ mod gss_callbacks;
 mod holders;
 mod host_locks;
 mod interrupted;
+mod leases;
 mod mutated;
 mod names;
 mod operators;

@@ -15,7 +15,10 @@ use millrace::rpc::ConnectionRef;
 use millrace::rpc::reverse::{ReverseCall, ReverseError, ReversePath, ReverseReply};
 use millrace::state::{HomeLink, StateConfig, StateHome};
 use millrace_gss::GssService as Contexts;
+use millrace_mempool::Registry;
 use millrace_reactor::Clock;
+use millrace_store::Store;
+use millrace_store::memory::MemoryStore;
 use millrace_wire::nfs4::{
     Attribute, Attributes, CallbackHeader, CallbackOperation, CallbackReader, CallbackResults,
     CallbackSecurity, CallbackSequence, CallbackSequenceReply, ChannelAttributes, ClientOwner,
@@ -32,14 +35,14 @@ use millrace_wire::xdr::{Array, BoundedBytes, Decode, Decoder, Encode, Encoder};
 use super::nfs4::{Bench4, Results4};
 use super::{SECRET, connection, rules};
 
-pub type CallbackBench = Bench4<ClientState>;
+pub type CallbackBench<S = MemoryStore> = Bench4<ClientState, S>;
 
 /// The user that the clients want to be called as.
 pub const CALLBACK_USER: u32 = 77;
 
 /// A server without clients.
-pub struct CallbackWorld {
-    pub bench: CallbackBench,
+pub struct CallbackWorld<S: Store = MemoryStore> {
+    pub bench: CallbackBench<S>,
     pub clock: Clock,
     now: Cell<Instant>,
 }
@@ -163,6 +166,25 @@ impl CallbackWorld {
     }
 
     fn build(config: &StateConfig, contexts: Option<&Contexts>) -> Self {
+        Self::serving(config, contexts, |state| {
+            Bench4::over([rules("/export")], state)
+        })
+    }
+}
+
+impl<S: Store> CallbackWorld<S> {
+    /// One that serves `/export` from a store.
+    pub fn of(registry: &Registry, store: S) -> Self {
+        Self::serving(&StateConfig::default(), None, |state| {
+            Bench4::over_stores(registry, vec![(rules("/export"), store)], state)
+        })
+    }
+
+    fn serving(
+        config: &StateConfig,
+        contexts: Option<&Contexts>,
+        serve: impl FnOnce(Rc<ClientState>) -> CallbackBench<S>,
+    ) -> Self {
         let epoch = Instant::now();
         let clock = Clock::new(epoch);
         let config = StateConfig {
@@ -182,7 +204,7 @@ impl CallbackWorld {
             None => state,
         };
         Self {
-            bench: Bench4::over([rules("/export")], Rc::new(state)),
+            bench: serve(Rc::new(state)),
             clock,
             now: Cell::new(epoch),
         }
@@ -190,6 +212,8 @@ impl CallbackWorld {
 
     /// Lets callbacks go on until nothing changes.
     pub fn turn(&self) {
+        let link = self.bench.state.link();
+        link.ask_here(StateHome::end_broken_leases);
         for _ in 0..8 {
             let other = |_, order| panic!("there is one reactor: {order:?}");
             self.bench.state.run_callbacks(other);

@@ -5,15 +5,17 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
 use std::future::pending;
 use std::rc::Rc;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use millrace_mempool::Slice;
 use millrace_store::memory::MemoryStore;
 use millrace_store::{
     AccessControl, AccessLists, AccessMask, Attributes, Caller, CookieVerifier, CopiedRange,
-    CreateHow, DirectoryEntry, DirectoryOutcome, ExtendedAttributes, FileData, FileHold,
-    FileRanges, FoundRange, Handle, Linked, Modified, Namespace, Properties, RangeContent,
-    ReadOutcome, Renamed, Result, SetAttributes, SetXattrHow, SpecialKind, Stability, StagedWrite,
-    Statistics, Store, StoreError, Time, UsageAdvice, WriteVerifier, Written,
+    CreateHow, DirectoryEntry, DirectoryOutcome, ExtendedAttributes, FileData, FileHold, FileLease,
+    FileRanges, FoundRange, Handle, LeaseBreak, Linked, Modified, Namespace, Properties,
+    RangeContent, ReadOutcome, Renamed, Result, SetAttributes, SetXattrHow, SpecialKind, Stability,
+    StagedWrite, Statistics, Store, StoreError, Time, UsageAdvice, WriteVerifier, Written,
     forward_access_control, forward_extended_attributes, forward_file_data, forward_file_ranges,
     forward_namespace,
 };
@@ -44,6 +46,20 @@ pub struct Lasting {
     pub old: Rc<RefCell<HashSet<Handle>>>,
     /// Objects that were last changed an hour later.
     pub young: Rc<RefCell<HashSet<Handle>>>,
+    /// The leases that were given; without, there are none.
+    pub leases: Option<Rc<RefCell<Vec<GivenLease>>>>,
+}
+
+/// The store's side of a lease.
+pub struct GivenLease {
+    pub end: LeaseBreak,
+    held: Weak<()>,
+}
+
+impl GivenLease {
+    pub fn has_ended(&self) -> bool {
+        self.held.upgrade().is_none()
+    }
 }
 
 impl Lasting {
@@ -56,6 +72,7 @@ impl Lasting {
             delayed: Rc::default(),
             old: Rc::default(),
             young: Rc::default(),
+            leases: None,
         }
     }
 
@@ -152,10 +169,27 @@ impl Store for Lasting {
     }
 
     fn properties(&self) -> Properties {
-        self.store.properties()
+        let leases = self.leases.is_some();
+        Properties {
+            leases,
+            changes_elsewhere: leases,
+            ..self.store.properties()
+        }
     }
 
     fn outlives_process(&self) -> bool {
         true
+    }
+
+    async fn lease(&self, _: Handle, end: LeaseBreak) -> Result<Option<FileLease>> {
+        if self.delayed.get() {
+            return Ok(None);
+        }
+        let alive = Arc::new(());
+        let held = Arc::downgrade(&alive);
+        let lease = FileLease::new(alive, end.clone(), Duration::from_secs(10));
+        let given = self.leases.as_ref().expect("there are leases");
+        given.borrow_mut().push(GivenLease { end, held });
+        Ok(Some(lease))
     }
 }

@@ -9,8 +9,8 @@ use super::{accept, refuse_at};
 fn every_key_of_a_cluster_is_read() {
     let config = accept(
         "handle_secret: /h\nexports:\n- path: /a\n  store: { kind: ceph, conf: /c, user: u, keyring: \
-         /k, file_system: f, root: /r, sync: relaxed, read_only: true, limits: { open_files: 16, \
-         threads: 2, queue: 3, cache: 16MiB } }\n- path: /b\n  store: { kind: ceph, user: v }\n",
+         /k, file_system: f, root: /r, sync: relaxed, read_only: true, delegations: true, \
+         limits: { open_files: 16, threads: 2, queue: 3, cache: 16MiB } }\n- path: /b\n  store: { kind: ceph, user: v }\n",
     );
     let expected = Ceph {
         conf: "/c".into(),
@@ -20,6 +20,7 @@ fn every_key_of_a_cluster_is_read() {
         root: "/r".into(),
         sync: SyncMode::Relaxed,
         read_only: true,
+        delegations: true,
         limits: CephLimits {
             open_files: 16,
             threads: 2,
