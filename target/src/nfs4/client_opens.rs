@@ -80,7 +80,10 @@ pub(super) async fn open(
             home.announce_share(client, file, (access, deny), terms.reclaims, asker, now)
         });
         opened = match announced.await {
-            Ok(()) => state.ask_recorded(grant).await,
+            Ok(()) => state.ask_recorded(grant).await.inspect_err(|_| {
+                let link = state.link();
+                link.tell(move |home, _| home.forgo_announcement(&file));
+            }),
             Err(error) => Err(error),
         };
     }
@@ -98,12 +101,12 @@ pub(super) async fn open(
     })
 }
 
-/// The delegation that comes with an open for which there is a lease now.
+/// The delegation that comes with an open, if there is a lease for it.
 pub(super) async fn delegate(
     state: &ClientState,
     compound: &ClientRequest,
     request: &OpenRequest<'_>,
-    lease: FileLease,
+    lease: Option<FileLease>,
 ) -> OpenDelegation<'static> {
     let Ok(wish) = wish(request.access & share::WANT_MASK) else {
         return OpenDelegation::None;

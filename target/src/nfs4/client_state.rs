@@ -580,7 +580,7 @@ impl StateSeam for ClientState {
         &self,
         compound: &ClientRequest,
         request: &OpenRequest<'_>,
-        lease: FileLease,
+        lease: Option<FileLease>,
     ) -> OpenDelegation<'static> {
         super::client_opens::delegate(self, compound, request, lease).await
     }

@@ -172,10 +172,9 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
         if grant.needs_lease {
             let end = self.seam.lease_break(&request.file);
             let lease = Box::pin(file.object.view().lease(file.object.handle, end)).await;
-            if let Ok(Some(lease)) = lease {
-                let granted = self.seam.delegate(&session.compound, &request, lease);
-                grant.delegation = Box::pin(granted).await;
-            }
+            let lease = lease.unwrap_or_default();
+            let granted = self.seam.delegate(&session.compound, &request, lease);
+            grant.delegation = Box::pin(granted).await;
         }
         if arguments.deny != 0 && !request.is_sole_server {
             tell_of_denials(&file.object.export.rules.path);

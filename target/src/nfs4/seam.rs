@@ -356,12 +356,12 @@ pub trait StateSeam: 'static {
     /// How the state is told that a lease of a file has to end.
     fn lease_break(&self, file: &FileIdentity) -> LeaseBreak;
 
-    /// The delegation that comes with an open for which there is a lease now.
+    /// The delegation that comes with an open, if there is a lease for it.
     async fn delegate(
         &self,
         compound: &Self::Compound,
         request: &OpenRequest<'_>,
-        lease: FileLease,
+        lease: Option<FileLease>,
     ) -> OpenDelegation<'static>;
 
     /// DELEGRETURN.

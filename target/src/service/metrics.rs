@@ -20,6 +20,7 @@ use millrace_mempool::Class;
 use millrace_reactor::WorkSource;
 
 use super::control::{ReactorParts, ServiceControl};
+use super::gateways::GatewayMember;
 use crate::export_counters::{ExportCall, ExportTotals};
 use crate::exports::ExportId;
 use crate::flow::{Cause, VERSIONS};
@@ -85,6 +86,10 @@ impl MetricsSource for ServiceControl {
         }
         self.exports(out);
         replay(out, &self.replay);
+        let gateway = self.gateway.as_ref();
+        if let Some(journals) = gateway.and_then(GatewayMember::replies) {
+            out.number(&catalogue::REPLAY_UNSHARED, &[], journals.unshared());
+        }
         let most = self.config().admin.client_series as usize;
         let usage = self.client_usage();
         self.class_latencies(out);

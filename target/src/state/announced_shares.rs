@@ -273,6 +273,11 @@ impl StateHome {
         }
     }
 
+    /// An OPEN that was announced is refused all the same: its announcement is not needed any more.
+    pub fn forgo_announcement(&mut self, key: &FileKey) {
+        self.announced_shares.note_use(key);
+    }
+
     /// Withdraws announcements that no open has come back for. To be called from time to time.
     pub fn end_announcements(&mut self, now: Duration) {
         let shares = &mut self.announced_shares;

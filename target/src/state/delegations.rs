@@ -261,19 +261,22 @@ impl StateHome {
         }
     }
 
-    /// The same for a delegation for reading that [needs a lease](DelegationOutcome::NeedsLease):
-    /// the file may have been opened for writing meanwhile.
+    /// The same for a delegation for reading that [needs a lease](DelegationOutcome::NeedsLease). The
+    /// file may have been opened for writing meanwhile; without a lease it is used elsewhere.
     pub fn delegate_leased(
         &mut self,
         client: ClientId,
         key: FileKey,
         request: &DelegationRequest,
-        lease: FileLease,
+        lease: Option<FileLease>,
         now: Duration,
     ) -> DelegationOutcome {
+        // If it is broken after this, that is told when the delegation is known.
+        let Some(lease) = lease.filter(|lease| !lease.is_broken()) else {
+            self.delegation_history.note_contention(key, now);
+            return DelegationOutcome::Contention;
+        };
         match self.choose_delegation(client, key, ShareMode::READ, request, now) {
-            // If it is broken after this, that is told when the delegation is known.
-            Ok(_) if lease.is_broken() => DelegationOutcome::Contention,
             Ok((holder, _)) => {
                 self.grant_delegation((client, holder), key, false, request, Some(lease), now)
             }

@@ -13,7 +13,7 @@ use super::home::StateHome;
 use super::stateid::StateRecord;
 use super::table::AssignedMap;
 
-/// How long a file that was recalled is not delegated again, the first time and at most.
+/// How long a file that others need is not delegated again, the first time and at most.
 const WAIT_LEAST: Duration = Duration::from_secs(30);
 const WAIT_MOST: Duration = Duration::from_secs(600);
 /// How soon a revocation is tried again that waits for the disk.
@@ -25,7 +25,7 @@ const FILES_MAX: usize = 1 << 14;
 #[derive(Debug, Default)]
 struct DelegationPast {
     was_opened: bool,
-    /// How long it is not delegated after its latest recall, and until when.
+    /// How long it is not delegated as others needed it, and until when.
     wait: Duration,
     until: Duration,
 }
@@ -60,12 +60,13 @@ impl DelegationHistory {
         self.files.get(file).is_some_and(|past| past.was_opened)
     }
 
-    /// Whether a file was recalled a short time ago.
+    /// Whether others needed a file a short time ago.
     pub fn is_contended(&self, file: &FileKey, now: Duration) -> bool {
         self.files.get(file).is_some_and(|past| now < past.until)
     }
 
-    fn note_recall(&mut self, file: FileKey, now: Duration) {
+    /// Notes that others need a file.
+    pub fn note_contention(&mut self, file: FileKey, now: Duration) {
         let past = self.of(file);
         // A file that was left in peace for long begins again.
         past.wait = match past.wait {
@@ -101,7 +102,7 @@ impl StateHome {
         let Some(file) = self.files.get(file).map(|file| file.key) else {
             return;
         };
-        self.delegation_history.note_recall(file, now);
+        self.delegation_history.note_contention(file, now);
         let subject = CallbackSubject::Recall {
             stateid,
             file,

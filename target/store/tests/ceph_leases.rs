@@ -193,6 +193,8 @@ fn there_are_none_unless_they_are_wanted() {
         assert_eq!(world.properties().leases, is_wanted);
         let name = format!("file-{is_wanted}");
         let file = create(&world.store, &ROOT, world.root(), name.as_bytes());
-        assert_eq!(lease(&world.store, file).0.is_some(), is_wanted);
+        let (lease, _told) = lease(&world.store, file);
+        let time = lease.map(|lease| lease.time());
+        assert_eq!(time, is_wanted.then_some(Duration::from_secs(10)));
     }
 }

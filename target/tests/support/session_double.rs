@@ -374,7 +374,7 @@ impl StateSeam for SessionDouble {
         &self,
         _: &DoubleRequest,
         _: &OpenRequest<'_>,
-        _: FileLease,
+        _: Option<FileLease>,
     ) -> OpenDelegation<'static> {
         OpenDelegation::None
     }

@@ -35,6 +35,10 @@ super::families! {
     REPLAY_EVICTIONS = Counter "millrace_replay_evictions_total" in "replies" [EVICTION]
         "Replies evicted from the duplicate request cache."
         for "A high rate of `full` shortens the time for which repetitions are recognized.";
+    REPLAY_UNSHARED = Counter "millrace_replay_unshared_total" in "records" []
+        "Changes that were executed before other gateways could read of them, and records of calls that could not be written."
+        for "Growth shows a shared directory that is slower than a second or full: a gateway that takes over may execute calls twice."
+        absent "servers without `gateways.shared_replies`";
 }
 
 super::families! {

@@ -95,6 +95,13 @@ impl ReplayCache {
 }
 
 impl SharedJournals {
+    /// Changes that were executed before other servers could read of them, and records that they
+    /// cannot read.
+    #[must_use]
+    pub fn unshared(&self) -> u64 {
+        self.thread.unshared()
+    }
+
     /// Takes over the calls of another server, which must not execute any more of them, from its
     /// folder. `others` are the folders of all other servers.
     ///

@@ -9,7 +9,7 @@ use std::future::Future;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::thread;
@@ -31,8 +31,21 @@ const PAUSE: Duration = Duration::from_millis(100);
 #[derive(Clone, Debug)]
 pub(super) struct SlotThread {
     orders: Sender<SlotOrder>,
+    progress: Arc<SlotProgress>,
+}
+
+#[derive(Debug, Default)]
+struct SlotProgress {
     /// Whether a wait has ended before its slots were written, and none have been since.
-    is_late: Arc<AtomicBool>,
+    is_late: AtomicBool,
+    /// Waits that ended so or did not begin, and slots that were not written at all.
+    unshared: AtomicU64,
+}
+
+impl SlotProgress {
+    fn count_unshared(&self) {
+        self.unshared.fetch_add(1, Relaxed);
+    }
 }
 
 /// An order to the thread.
@@ -76,14 +89,19 @@ impl SlotThread {
     /// The system starts none.
     pub fn start(on_start: impl FnOnce() + Send + 'static) -> io::Result<Self> {
         let (orders, received) = crossbeam_channel::unbounded();
-        let is_late = Arc::new(AtomicBool::new(false));
-        let is_late_there = Arc::clone(&is_late);
+        let progress = Arc::<SlotProgress>::default();
+        let progress_there = Arc::clone(&progress);
         let thread = thread::Builder::new().name("shared-replies".to_owned());
         thread.spawn(move || {
             on_start();
-            run(&received, &is_late_there);
+            run(&received, &progress_there);
         })?;
-        Ok(Self { orders, is_late })
+        Ok(Self { orders, progress })
+    }
+
+    /// Changes that were executed before they were recorded, and slots that were not written.
+    pub fn unshared(&self) -> u64 {
+        self.progress.unshared.load(Relaxed)
     }
 
     /// A file that the thread writes slots to.
@@ -125,13 +143,17 @@ impl SharedFile {
                 offset: PAGE as u64 + place * SLOT as u64,
                 slot: Box::new(slot),
             });
+        } else {
+            self.thread.progress.count_unshared();
         }
     }
 
     /// What to wait for until all slots are written that this thread has handed over, but not
     /// longer than `deadline` sleeps. `None` while they are written later than that.
     pub fn written(&self, deadline: impl FnOnce() -> Sleep) -> Option<WrittenSlots> {
-        if self.thread.is_late.load(Relaxed) {
+        let progress = &self.thread.progress;
+        if progress.is_late.load(Relaxed) {
+            progress.count_unshared();
             return None;
         }
         let signal = Arc::new(FlushSignal::default());
@@ -140,7 +162,7 @@ impl SharedFile {
         Some(WrittenSlots {
             signal,
             deadline: deadline(),
-            is_late: Arc::clone(&self.thread.is_late),
+            progress: Arc::clone(progress),
         })
     }
 }
@@ -150,7 +172,7 @@ impl SharedFile {
 pub struct WrittenSlots {
     signal: Arc<FlushSignal>,
     deadline: Sleep,
-    is_late: Arc<AtomicBool>,
+    progress: Arc<SlotProgress>,
 }
 
 impl Future for WrittenSlots {
@@ -165,14 +187,15 @@ impl Future for WrittenSlots {
         drop(state);
         let slept = Pin::new(&mut self.deadline).poll(context);
         if slept.is_ready() {
-            self.is_late.store(true, Relaxed);
+            self.progress.is_late.store(true, Relaxed);
+            self.progress.count_unshared();
         }
         slept
     }
 }
 
 /// The thread.
-fn run(orders: &Receiver<SlotOrder>, is_late: &AtomicBool) {
+fn run(orders: &Receiver<SlotOrder>, progress: &SlotProgress) {
     let mut warnings = LogLimit::default();
     while let Ok(first) = orders.recv() {
         let mut batch = vec![first];
@@ -183,7 +206,7 @@ fn run(orders: &Receiver<SlotOrder>, is_late: &AtomicBool) {
             batch.push(next);
         }
         batch.extend(orders.try_iter().take(WAITING_MAX));
-        if let Err(error) = write(&batch)
+        if let Err(error) = write(&batch, progress)
             && warnings.is_due(Instant::now())
         {
             tracing::warn!(
@@ -192,7 +215,7 @@ fn run(orders: &Receiver<SlotOrder>, is_late: &AtomicBool) {
                  another gateway takes the place of this one"
             );
         }
-        if is_late.swap(false, Relaxed) && warnings.is_due(Instant::now()) {
+        if progress.is_late.swap(false, Relaxed) && warnings.is_due(Instant::now()) {
             tracing::warn!(
                 "gateways.shared_replies: the shared folder took longer than a second to record \
                  changes, which were executed meanwhile; if this gateway had ended, they might have \
@@ -208,20 +231,28 @@ fn run(orders: &Receiver<SlotOrder>, is_late: &AtomicBool) {
 }
 
 /// Writes slots in the order of their changes, and makes them durable.
-fn write(batch: &[SlotOrder]) -> io::Result<()> {
+fn write(batch: &[SlotOrder], progress: &SlotProgress) -> io::Result<()> {
     let mut files: Vec<&Arc<File>> = Vec::new();
     // The others are written even if one cannot be.
     let mut outcome = Ok(());
     for order in batch {
         if let SlotOrder::Write { file, offset, slot } = order {
-            outcome = outcome.and(file.write_all_at(&slot[..], *offset));
+            let written = file.write_all_at(&slot[..], *offset);
+            if written.is_err() {
+                progress.count_unshared();
+            }
+            outcome = outcome.and(written);
             if !files.iter().any(|known| Arc::ptr_eq(known, file)) {
                 files.push(file);
             }
         }
     }
     for file in files {
-        outcome = outcome.and(file.sync_data());
+        let synced = file.sync_data();
+        if synced.is_err() {
+            progress.count_unshared();
+        }
+        outcome = outcome.and(synced);
     }
     outcome
 }

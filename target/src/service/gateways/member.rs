@@ -102,7 +102,8 @@ impl GatewayMember {
         &self.0.folder
     }
 
-    pub(super) fn replies(&self) -> Option<&SharedJournals> {
+    /// The replies that gateways share, if they do.
+    pub fn replies(&self) -> Option<&SharedJournals> {
         self.0.replies.as_ref()
     }
 

@@ -276,10 +276,14 @@ fn reclaims_are_granted_whatever_others_have_announced() {
     ));
 }
 
-#[test]
-fn what_nobody_comes_back_for_is_withdrawn() {
-    let mut all = Gateways::new(1);
-    let gateway = &mut all.0[0];
+const WITHDRAWN: ShareAction = ShareAction::Keep {
+    access: NONE,
+    deny: NONE,
+};
+
+/// A gateway that has announced an OPEN, and has not opened the file yet.
+fn announced() -> TestGateway {
+    let mut gateway = TestGateway::new();
     let (id, now) = (gateway.client.id, gateway.bed.now);
     let asker = AnswerTicket::for_test(1, 0);
     let home = &mut gateway.bed.home;
@@ -292,17 +296,27 @@ fn what_nobody_comes_back_for_is_withdrawn() {
         panic!("{order:?}")
     };
     home.share_announced(ticket, ShareAnswer::Free, now);
-    home.end_announcements(now + Duration::from_secs(9));
     assert_eq!(home.take_share_order(), None);
-    home.end_announcements(now + Duration::from_secs(10));
-    let withdrawn = ShareAction::Keep {
-        access: NONE,
-        deny: NONE,
-    };
-    assert_eq!(
-        home.take_share_order().map(|order| order.action),
-        Some(withdrawn)
-    );
+    gateway
+}
+
+#[test]
+fn what_nobody_comes_back_for_is_withdrawn() {
+    let TestGateway { mut bed, .. } = announced();
+    let now = bed.now;
+    bed.home.end_announcements(now + Duration::from_secs(9));
+    assert_eq!(bed.home.take_share_order(), None);
+    bed.home.end_announcements(now + Duration::from_secs(10));
+    let order = bed.home.take_share_order();
+    assert_eq!(order.map(|order| order.action), Some(WITHDRAWN));
+}
+
+#[test]
+fn what_was_announced_for_an_open_that_is_refused_is_withdrawn_at_once() {
+    let TestGateway { mut bed, .. } = announced();
+    bed.home.forgo_announcement(&file(1));
+    let order = bed.home.take_share_order();
+    assert_eq!(order.map(|order| order.action), Some(WITHDRAWN));
 }
 
 #[test]

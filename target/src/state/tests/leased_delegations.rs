@@ -65,7 +65,7 @@ impl TestBed {
         let now = self.now;
         let outcome = self
             .home
-            .delegate_leased(client.id, key, &LEASED, lease, now);
+            .delegate_leased(client.id, key, &LEASED, Some(lease), now);
         let DelegationOutcome::Granted {
             stateid,
             writes: false,
@@ -126,15 +126,28 @@ fn v4_deleg_12_none_is_granted_with_a_lease_that_is_broken_already() {
     taken.end.announce();
     bed.home.end_broken_leases(bed.now);
     let (now, id) = (bed.now, client.id);
-    let outcome = bed.home.delegate_leased(id, file(1), &LEASED, lease, now);
+    let outcome = bed
+        .home
+        .delegate_leased(id, file(1), &LEASED, Some(lease), now);
     assert_eq!(outcome, DelegationOutcome::Contention);
     assert!(taken.has_ended());
+    // It is not tried again for a while.
+    assert_eq!(bed.wish(&client, file(1)), DelegationOutcome::Contention);
+    bed.now += Duration::from_secs(30);
+    let now = bed.now;
+    assert_eq!(bed.wish(&client, file(1)), DelegationOutcome::NeedsLease);
+    let outcome = bed.home.delegate_leased(id, file(1), &LEASED, None, now);
+    assert_eq!(outcome, DelegationOutcome::Contention);
+    assert_eq!(bed.wish(&client, file(1)), DelegationOutcome::Contention);
     // And none if the file was opened for writing while the lease was taken.
-    let (lease, taken) = bed.lease(file(1));
+    let (lease, taken) = bed.lease(file(2));
+    assert_eq!(bed.wish(&client, file(2)), DelegationOutcome::NeedsLease);
     let other = bed.client(b"b");
-    bed.open(&other, b"o", file(1), ShareMode::WRITE, NONE)
+    bed.open(&other, b"o", file(2), ShareMode::WRITE, NONE)
         .unwrap();
-    let outcome = bed.home.delegate_leased(id, file(1), &LEASED, lease, now);
+    let outcome = bed
+        .home
+        .delegate_leased(id, file(2), &LEASED, Some(lease), now);
     assert_eq!(outcome, DelegationOutcome::Contention);
     assert!(taken.has_ended());
 }

@@ -310,14 +310,18 @@ fn calls_wait_a_second_at_most_and_not_at_all_while_it_takes_longer() {
     assert!(poll(written.as_mut()).is_pending());
     clock.turn(now + Duration::from_millis(900));
     assert!(poll(written.as_mut()).is_pending());
+    assert_eq!(a.journals.unshared(), 0);
     clock.turn(now + Duration::from_millis(1100));
     assert!(poll(written.as_mut()).is_ready());
+    assert_eq!(a.journals.unshared(), 1);
     let _other = a.begin(3, 5);
     assert!(a.opened.writers[1].written(&clock).is_none());
+    assert_eq!(a.journals.unshared(), 2);
     // When it answers again, what it was told meanwhile is there, and calls wait again.
     go.send(()).unwrap();
     assert!(a.journals.flush(LIMIT));
     assert!(a.opened.writers[1].written(&clock).is_some());
+    assert_eq!(a.journals.unshared(), 2);
     let folder = a.kill();
     let b = SharingServer::start(all.path(), "b");
     let taken = TakenCalls { done: 0, begun: 2 };
@@ -336,4 +340,5 @@ fn slots_are_written_even_if_others_cannot_be() {
     }
     assert!(thread.flush(LIMIT));
     assert_eq!(fs::read(&path).unwrap()[PAGE..], [2; SLOT]);
+    assert_eq!(thread.unshared(), 1);
 }
