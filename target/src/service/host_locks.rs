@@ -199,6 +199,7 @@ impl ExportLockFiles {
                 self.warn(&error);
                 HostLockAnswer::Free
             }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => HostLockAnswer::Unavailable,
             Err(error) => {
                 if self.warnings.is_due(Instant::now()) {
                     tracing::warn!(%error, "a byte-range lock cannot be taken now: clients try again");

@@ -161,7 +161,7 @@ impl LockFile {
     /// What somebody else has that excludes a lock.
     ///
     /// # Errors
-    /// Those of the file system.
+    /// [`io::ErrorKind::WouldBlock`]: a lease, which is about to end. Those of the file system.
     pub fn conflict(&self, lock: FileLock) -> io::Result<Option<FileLock>> {
         forward!(self.conflict(lock))
     }

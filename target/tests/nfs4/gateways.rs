@@ -526,41 +526,50 @@ fn a_gateway_of_a_cluster_takes_the_place_of_one_that_runs() {
     stop(&mut b);
 }
 
-#[test]
-fn v4_deleg_12_a_change_by_another_gateway_of_a_cluster_waits_until_a_delegation_is_returned() {
-    let Some(pair) = GatewayPair::in_cluster_with(", delegations: true") else {
-        return;
-    };
-    let name = own_name();
-    let (mut a, at_a) = pair.a.start();
-    let (mut b, at_b) = pair.b.start();
-    let mut holder = SessionClient::join_as(at_a, b"first", true);
-    assert_eq!(holder.reclaim_complete(), Status::Ok);
+/// Opens a file for reading, and returns the handle and the delegation that comes with it.
+fn delegated(holder: &mut SessionClient, name: &[u8]) -> (Vec<u8>, StateId) {
     let create = CreateMode::Unchecked(Attributes::NONE);
-    let Operation::Open(open) = holder.opening(Some(create), OpenClaim::Name(&name)) else {
+    let Operation::Open(open) = holder.opening(Some(create), OpenClaim::Name(name)) else {
         panic!("an OPEN")
     };
     let opening = Operation::Open(OpenOperation {
         access: share::READ | share::WANT_READ,
         ..open
     });
-    let lookup = Operation::Lookup(b"data");
-    let all = [
-        Operation::Putrootfh(()),
-        lookup,
-        opening,
-        Operation::Getfh(()),
-    ];
-    let opened = holder.run(&all);
-    let (delegation, handle) = opened.read(|_, all| match (&all[3], &all[4]) {
+    let (top, lookup) = (Operation::Putrootfh(()), Operation::Lookup(b"data"));
+    let opened = holder.run(&[top, lookup, opening, Operation::Getfh(())]);
+    opened.read(|_, all| match (&all[3], &all[4]) {
         (OperationResults::Open(Ok(reply)), OperationResults::Getfh(Ok(handle))) => {
             let OpenDelegation::Read(delegation) = &reply.delegation else {
                 panic!("{reply:?}")
             };
-            (delegation.state, handle.0.to_vec())
+            (handle.0.to_vec(), delegation.state)
         }
         other => panic!("{other:?}"),
-    });
+    })
+}
+
+fn give_back(holder: &mut SessionClient, handle: &[u8], delegation: StateId) -> Status {
+    let all = [
+        Operation::Putfh(BoundedBytes(handle)),
+        Operation::Delegreturn(delegation),
+    ];
+    holder.run(&all).status()
+}
+
+#[test]
+fn v4_deleg_12_what_others_do_at_another_gateway_of_a_cluster_recalls_a_delegation() {
+    let Some(pair) = GatewayPair::in_cluster_with(", delegations: true") else {
+        return;
+    };
+    let (mut a, at_a) = pair.a.start();
+    let (mut b, at_b) = pair.b.start();
+    let mut holder = SessionClient::join_as(at_a, b"first", true);
+    assert_eq!(holder.reclaim_complete(), Status::Ok);
+
+    // It opens and writes a file that only the other gateway has used.
+    let name = own_name();
+    let (handle, delegation) = delegated(&mut holder, &name);
     let writer = std::thread::spawn(move || {
         let mut other = client(at_b, b"second");
         let (handle, open) = other.open(b"data", &name).unwrap();
@@ -571,16 +580,29 @@ fn v4_deleg_12_a_change_by_another_gateway_of_a_cluster_waits_until_a_delegation
             data: Bulk::inline(b"data"),
         });
         let all = [Operation::Putfh(BoundedBytes(&handle)), write];
-        other.run(&all).status()
+        assert_eq!(other.run(&all).status(), Status::Ok);
+        other
     });
     assert_eq!(holder.recalled(), delegation);
     assert!(!writer.is_finished());
-    let all = [
-        Operation::Putfh(BoundedBytes(&handle)),
-        Operation::Delegreturn(delegation),
-    ];
-    assert_eq!(holder.run(&all).status(), Status::Ok);
-    assert_eq!(writer.join().unwrap(), Status::Ok);
+    assert_eq!(give_back(&mut holder, &handle, delegation), Status::Ok);
+    let mut other = writer.join().unwrap();
+
+    // It locks a file that it had open already.
+    let name = own_name();
+    let (handle, open) = other.open(b"data", &name).unwrap();
+    let (found, delegation) = delegated(&mut holder, &name);
+    assert_eq!(found, handle);
+    assert_eq!(other.lock(&handle, open, false), Status::Delay);
+    assert_eq!(holder.recalled(), delegation);
+    assert_eq!(other.lock(&handle, open, false), Status::Delay);
+    assert_eq!(give_back(&mut holder, &handle, delegation), Status::Ok);
+    let mut locked = Status::Delay;
+    while locked == Status::Delay {
+        std::thread::park_timeout(Duration::from_millis(20));
+        locked = other.lock(&handle, open, false);
+    }
+    assert_eq!(locked, Status::Ok);
     stop(&mut a);
     stop(&mut b);
 }

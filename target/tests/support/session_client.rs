@@ -13,14 +13,16 @@ use std::time::Duration;
 use millrace_admin::client::{Client, ClientToken};
 use millrace_wire::nfs4::{
     Attribute, AttributeNumber, Attributes, Bitmap, COMPOUND, CallbackHeader, CallbackOperation,
-    CallbackReader, CallbackSecurity, ChannelAttributes, ClientOwner, Compound,
-    CompoundReplyHeader, CreateMode, CreateSessionOperation, DelegationType, ExchangeIdOperation,
-    HasStatus, LockOperation, LockType, Locker, NewLockOwner, OpenClaim, OpenOperation, Operation,
-    OperationResults, OperationStatus as Status, ProtectionOffer, ResultsReader, SequenceOperation,
-    SessionId, StateId, StateOwner, exchange_flags, session_flags, share,
+    CallbackReader, CallbackResults, CallbackSecurity, CallbackSequenceReply, ChannelAttributes,
+    ClientOwner, Compound, CompoundReplyHeader, CreateMode, CreateSessionOperation, DelegationType,
+    ExchangeIdOperation, HasStatus, LockOperation, LockType, Locker, NewLockOwner, OpenClaim,
+    OpenOperation, Operation, OperationResults, OperationStatus as Status, ProtectionOffer,
+    ResultsReader, SequenceOperation, SessionId, StateId, StateOwner, exchange_flags,
+    session_flags, share,
 };
 use millrace_wire::rpc::{
     Accepted, AuthSys, CallHeader, CallOutcome, Credential, Groups, OpaqueAuth, ReplyHeader,
+    answer_to,
 };
 use millrace_wire::xdr::{Array, BoundedBytes, Decode, Decoder, Encode, Encoder};
 
@@ -158,7 +160,7 @@ pub struct SessionClient {
     sequence: u32,
     /// Whether its connection takes callbacks.
     is_callable: bool,
-    /// Callbacks that came before a reply. None is answered.
+    /// Callbacks that came before a reply.
     callbacks: VecDeque<Vec<u8>>,
 }
 
@@ -320,9 +322,7 @@ impl SessionClient {
         header.encode(&mut out).unwrap();
         arguments.encode(&mut out).unwrap();
         let length = out.position();
-        let mark = u32::try_from(length).unwrap() | 1 << 31;
-        self.socket.write_all(&mark.to_be_bytes()).unwrap();
-        self.socket.write_all(&bytes[..length]).unwrap();
+        self.send(&bytes[..length]);
         loop {
             let record = self.record();
             match record[4..8] {
@@ -342,18 +342,56 @@ impl SessionClient {
         record
     }
 
-    /// The delegation that the next callback recalls.
+    /// Takes the next callback. Returns the delegation that it recalls.
     pub fn recalled(&mut self) -> StateId {
         let callback = self.callbacks.pop_front();
         let callback = callback.unwrap_or_else(|| self.record());
         let mut input = Decoder::new(&callback);
-        CallHeader::decode(&mut input).unwrap();
+        let header = CallHeader::decode(&mut input).unwrap();
         let compound = CallbackHeader::decode(&mut input).unwrap();
-        let mut all = CallbackReader::new(input, compound.minor_version, compound.operations);
-        match all.nth(1) {
-            Some(Ok(CallbackOperation::Recall(recall))) => recall.delegation,
-            other => panic!("{other:?}"),
+        let all = CallbackReader::new(input, compound.minor_version, compound.operations);
+        let all: Vec<_> = all.map(Result::unwrap).collect();
+        let [
+            CallbackOperation::Sequence(sequence),
+            CallbackOperation::Recall(recall),
+        ] = &all[..]
+        else {
+            panic!("{all:?}")
+        };
+        let taken = CallbackSequenceReply {
+            session: sequence.session,
+            sequence: sequence.sequence,
+            slot: sequence.slot,
+            highest_slot: 0,
+            target_highest_slot: 0,
+        };
+        let mut bytes = vec![0; 512];
+        let mut out = Encoder::new(&mut bytes);
+        answer_to(header.xid, Accepted::Success)
+            .encode(&mut out)
+            .unwrap();
+        let results = CompoundReplyHeader {
+            status: Status::Ok,
+            tag: BoundedBytes(b""),
+            results: 2,
+        };
+        results.encode(&mut out).unwrap();
+        for result in [
+            CallbackResults::Sequence(Ok(taken)),
+            CallbackResults::Recall(Ok(())),
+        ] {
+            result.encode(&mut out).unwrap();
         }
+        let length = out.position();
+        self.send(&bytes[..length]);
+        recall.delegation
+    }
+
+    /// Sends a message.
+    fn send(&mut self, message: &[u8]) {
+        let mark = u32::try_from(message.len()).unwrap() | 1 << 31;
+        self.socket.write_all(&mark.to_be_bytes()).unwrap();
+        self.socket.write_all(message).unwrap();
     }
 
     pub fn reclaim_complete(&mut self) -> Status {

@@ -8,7 +8,7 @@ use rustix::io::Errno;
 
 use super::call::CallContext;
 use super::session::Session;
-use super::sys::{File, OpenMode};
+use super::sys::{File, OpenMode, is_of_lease};
 use super::volume::CephVolume;
 use crate::lock_file::{FileLock, unlock_request};
 use crate::{Caller, Handle, Result};
@@ -17,6 +17,7 @@ use crate::{Caller, Handle, Result};
 pub struct ClusterLockFile {
     // Closed before it is not counted any more.
     file: File,
+    number: u64,
     volume: CephVolume,
     session: Arc<Session>,
 }
@@ -42,6 +43,7 @@ impl CephVolume {
         self.lock_in(&session, Box::new(lost))?;
         Ok(ClusterLockFile {
             file,
+            number: found.attributes.inode,
             volume: self.clone(),
             session,
         })
@@ -64,9 +66,14 @@ impl ClusterLockFile {
 
     pub(crate) fn conflict(&self, lock: FileLock) -> io::Result<Option<FileLock>> {
         let found = self.file.conflicting_lock(lock.request());
-        found
-            .map(|found| FileLock::found(&found))
-            .map_err(|error| self.failure(error))
+        let found = found.map_err(|error| self.failure(error))?;
+        let conflict = FileLock::found(&found);
+        if conflict.is_some() && is_of_lease(&found) {
+            let file = (self.number, self.file.inode());
+            self.volume.request_break(&self.session, file);
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        Ok(conflict)
     }
 
     pub(crate) fn is_in_force(&self) -> bool {

@@ -1,7 +1,7 @@
 //! Leases of files in the cluster. Other servers and clients of the cluster that change a file wait
 //! until its leases have ended, and so do changes by this server's own session.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -11,13 +11,16 @@ use rustix::io::Errno;
 
 use super::call::CallContext;
 use super::session::Session;
-use super::sys::{File, LeasedFile, OpenMode};
+use super::sys::{File, Inode, LeasedFile, OpenMode};
 use super::view::{ClientView, SERVER};
-use super::volume::{self, WeakVolume};
-use crate::{FileLease, Handle, LeaseBreak, Result};
+use super::volume::{self, CephVolume, WeakVolume};
+use crate::{ClientKey, FileLease, Handle, LeaseBreak, Result};
 
 /// How long a lease may last at most when it has to end. Threads of other servers wait for it.
 const LONGEST: Duration = Duration::from_secs(10);
+
+/// Most threads that wait until others end leases.
+const BREAKS_MAX: usize = 4;
 
 impl ClientView<'_> {
     pub(super) async fn lease(&self, file: Handle, end: LeaseBreak) -> Result<Option<FileLease>> {
@@ -49,6 +52,30 @@ fn take(context: &CallContext, file: Handle, end: LeaseBreak) -> Result<Option<F
     }
 }
 
+impl CephVolume {
+    /// Has others end their leases of a file, which takes until their clients have returned what
+    /// depends on them.
+    pub(super) fn request_break(
+        &self,
+        session: &Arc<Session>,
+        (number, inode): (u64, &Arc<Inode>),
+    ) {
+        if !session.leases.begin_break(number) {
+            return;
+        }
+        let (lasting, inode) = (Arc::clone(session), Arc::clone(inode));
+        let job = self.names().run(ClientKey::OWN, move || {
+            // That breaks them, and may wait for their end.
+            let opened = File::open(&inode, &lasting.superuser, OpenMode::Write);
+            drop(opened);
+            lasting.leases.end_break(number);
+        });
+        if job.is_refused() {
+            session.leases.end_break(number);
+        }
+    }
+}
+
 /// The leases of a session.
 pub(super) struct SessionLeases {
     /// How long one may last when it has to end; `None` without leases.
@@ -59,6 +86,8 @@ pub(super) struct SessionLeases {
 
 #[derive(Default)]
 struct KeptLeases {
+    /// Files whose leases others are being asked to end.
+    breaking: HashSet<u64>,
     taken: HashMap<u64, (LeasedFile, LeaseBreak)>,
     /// Those that have ended, to be closed.
     ended: Vec<LeasedFile>,
@@ -88,6 +117,16 @@ impl SessionLeases {
         let mut kept = self.lock();
         let file = kept.taken.remove(&number).map(|(file, _)| file);
         kept.ended.extend(file);
+    }
+
+    /// Whether others are to be asked now to end their leases of a file.
+    fn begin_break(&self, number: u64) -> bool {
+        let breaking = &mut self.lock().breaking;
+        breaking.len() < BREAKS_MAX && breaking.insert(number)
+    }
+
+    fn end_break(&self, number: u64) {
+        self.lock().breaking.remove(&number);
     }
 
     /// Closes files whose leases have ended. May block.
@@ -121,5 +160,19 @@ impl Drop for HeldLease {
             self.volume.request_closing();
         }
         volume::end(session);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn v4_deleg_13_leases_end_long_before_the_cluster_ends_the_session() {
+        let time = |most| SessionLeases::new(most).time;
+        let seconds = |seconds| Some(Duration::from_secs(seconds));
+        assert_eq!(time(seconds(150)), seconds(10));
+        assert_eq!(time(seconds(14)), seconds(7));
+        assert_eq!(time(None), None);
     }
 }

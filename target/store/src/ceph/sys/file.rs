@@ -12,7 +12,6 @@ use super::bindings::{
 use super::identity::Identity;
 use super::inode::Inode;
 use super::loan::LentMemory;
-use super::mount::Mount;
 use super::outcome;
 
 /// What a file is opened for.
@@ -55,9 +54,9 @@ impl File {
         })
     }
 
-    /// The mount.
-    pub(super) fn mount(&self) -> &Mount {
-        self.inode.mount()
+    /// The object.
+    pub fn inode(&self) -> &Arc<Inode> {
+        &self.inode
     }
 
     pub(super) fn as_ptr(&self) -> *mut RawFile {
@@ -193,10 +192,18 @@ impl File {
     ///
     /// # Errors
     /// [`Errno::AGAIN`] if another owner has them. Errors of the cluster.
-    pub fn set_lock(&self, mut lock: libc::flock) -> Result<(), Errno> {
+    pub fn set_lock(&self, lock: libc::flock) -> Result<(), Errno> {
+        self.set_lock_of(LOCK_OWNER, lock)
+    }
+
+    /// The same for another owner of this session.
+    ///
+    /// # Errors
+    /// The same.
+    pub(super) fn set_lock_of(&self, owner: u64, mut lock: libc::flock) -> Result<(), Errno> {
         let mount = self.inode.mount().as_ptr();
         // SAFETY: pointers of live values; the lock is used during the call only.
-        outcome(unsafe { ceph_ll_setlk(mount, self.raw.as_ptr(), &raw mut lock, LOCK_OWNER, 0) })
+        outcome(unsafe { ceph_ll_setlk(mount, self.raw.as_ptr(), &raw mut lock, owner, 0) })
             .map(drop)
     }
 

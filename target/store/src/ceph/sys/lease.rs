@@ -16,24 +16,29 @@ use super::outcome;
 
 type Told = Box<dyn Fn() + Send + Sync>;
 
-/// A file that others do not change before this is dropped. Dropping it closes it.
+/// The process of the locks that leases have. No process of a host has this number.
+const LEASE_PROCESS: i32 = i32::MAX;
+
+/// A file that others do not change before this is dropped, and of which they lock no bytes for
+/// writing: whoever has the lease may lock bytes for reading without telling. Dropping it closes it.
 pub struct LeasedFile {
     // Closed first: no call of `told` begins after that.
-    _file: File,
+    file: File,
     _told: Box<Told>,
 }
 
 impl LeasedFile {
-    /// Takes a lease for an open file. Does not wait for the cluster. `told` is called when the
+    /// Takes a lease for an open file. `told` is called when the
     /// lease has to end, on any thread that uses the mount and while the library's lock is held: it
     /// must neither block nor use the mount.
     ///
     /// # Errors
-    /// [`Errno::AGAIN`]: others use the file. [`Errno::TIME`]: the mount has [no
+    /// [`Errno::AGAIN`]: others use the file. Errors of the cluster. [`Errno::TIME`]: the mount has [no
     /// leases](Mount::begin_leases).
     pub fn new(file: File, told: impl Fn() + Send + Sync + 'static) -> Result<Self, Errno> {
         let told: Box<Told> = Box::new(Box::new(told));
-        let (mount, value) = (file.mount().as_ptr(), ptr::from_ref::<Told>(&told));
+        let mount = file.inode().mount().as_ptr();
+        let value = ptr::from_ref::<Told>(&told);
         // SAFETY: pointers of live values. `told` stays where it is until the file is closed, which
         // is the library's last use of it: see the order of the fields.
         outcome(unsafe {
@@ -45,11 +50,29 @@ impl LeasedFile {
                 value.cast_mut().cast(),
             )
         })?;
-        Ok(Self {
-            _file: file,
-            _told: told,
-        })
+        // No other lease has the same address now.
+        let owner = value.addr() as u64;
+        let leased = Self { file, _told: told };
+        let lock = whole_file(libc::F_RDLCK);
+        leased.file.set_lock_of(owner, lock)?;
+        Ok(leased)
     }
+}
+
+/// A lock of all bytes, as leases have.
+fn whole_file(kind: i32) -> libc::flock {
+    libc::flock {
+        l_type: kind as libc::c_short,
+        l_whence: libc::SEEK_SET as libc::c_short,
+        l_start: 0,
+        l_len: 0,
+        l_pid: LEASE_PROCESS,
+    }
+}
+
+/// Whether a lock that was found is that of a lease.
+pub fn is_of_lease(lock: &libc::flock) -> bool {
+    lock.l_pid == LEASE_PROCESS
 }
 
 /// Tells the holder of a lease that it has to end.

@@ -32,7 +32,7 @@ pub use self::directory::Directory;
 pub use self::file::{File, OpenMode};
 pub use self::identity::Identity;
 pub use self::inode::{AttributeChange, Inode, SpaceFound};
-pub use self::lease::LeasedFile;
+pub use self::lease::{LeasedFile, is_of_lease};
 pub use self::loan::{LentMemory, Loan, LoanTable};
 pub use self::mount::{Mount, MountConfig, MountError};
 
