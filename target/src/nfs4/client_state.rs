@@ -592,9 +592,8 @@ impl StateSeam for ClientState {
         delegation: StateId,
     ) -> OperationOutcome<()> {
         let (client, file, delegation) = (compound.client(), key(file), stateid(delegation));
-        self.ask(move |home, _| home.return_delegation(client, &file, &delegation))
-            .await
-            .map_err(|error| status(&error))
+        let returned = self.ask(move |home, _| home.return_delegation(client, &file, &delegation));
+        returned.await.map_err(|error| status(&error))
     }
 
     fn has_delegations(&self) -> bool {
@@ -606,11 +605,9 @@ impl StateSeam for ClientState {
         compound: &ClientRequest,
         file: &FileIdentity,
     ) -> OperationOutcome<()> {
-        let (client, file) = (compound.client(), key(file));
-        self.delegations
-            .check(Some(client), &file, FileUse::Change)
-            .await
-            .map_err(|error| status(&error))
+        let (client, file) = (Some(compound.client()), key(file));
+        let checked = self.delegations.check(client, &file, FileUse::Change);
+        checked.await.map_err(|error| status(&error))
     }
 
     async fn changed_size(
@@ -639,9 +636,8 @@ impl StateSeam for ClientState {
 
     async fn free_stateid(&self, compound: &ClientRequest, state: StateId) -> OperationOutcome<()> {
         let (client, state) = (compound.client(), stateid(state));
-        self.ask(move |home, _| home.free_stateid(client, &state))
-            .await
-            .map_err(|error| status(&error))
+        let freed = self.ask(move |home, _| home.free_stateid(client, &state));
+        freed.await.map_err(|error| status(&error))
     }
 
     async fn test_stateids(
@@ -651,32 +647,29 @@ impl StateSeam for ClientState {
     ) -> OperationOutcome<Vec<OperationStatus>> {
         let client = compound.client();
         let states: Vec<Stateid> = states.into_iter().map(stateid).collect();
-        let tested = self
-            .ask(move |home, _| Ok(home.test_stateids(client, &states)))
-            .await
-            .map_err(|error| status(&error))?;
-        let tested = tested.iter();
-        Ok(tested
-            .map(|one| one.as_ref().map_or_else(status, |()| OperationStatus::Ok))
-            .collect())
+        let tested = self.ask(move |home, _| Ok(home.test_stateids(client, &states)));
+        let tested = tested.await.map_err(|error| status(&error))?;
+        let shown = |one: &Result<(), StateError>| {
+            one.as_ref().map_or_else(status, |()| OperationStatus::Ok)
+        };
+        Ok(tested.iter().map(shown).collect())
     }
 
     async fn begin_io(
         &self,
         compound: &ClientRequest,
-        file: &FileIdentity,
+        identity: &FileIdentity,
         state: StateId,
         kind: StateIdUse,
     ) -> OperationOutcome<RunningIo> {
-        let (client, file, state) = (compound.client(), key(file), stateid(state));
+        let (client, file, state) = (compound.client(), key(identity), stateid(state));
         let kind = match kind {
             StateIdUse::Read => IoKind::Read,
             StateIdUse::Write => IoKind::Write,
             StateIdUse::Resize => IoKind::SetSize,
             StateIdUse::SetAttributes => {
-                let checked = self.delegations.check(Some(client), &file, FileUse::Change);
-                let checked = checked.await.map_err(|error| status(&error));
-                return checked.map(|()| self.io.begin(&state));
+                self.begin_change(compound, identity).await?;
+                return Ok(self.io.begin(&state));
             }
         };
         // Before the check, so that a revocation between the two does not miss it.

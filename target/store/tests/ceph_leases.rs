@@ -78,7 +78,7 @@ const CHANGES: [(&str, bool, Change); 6] = [
 ];
 
 #[test]
-fn v4_deleg_12_changes_wait_for_the_end_of_a_lease() {
+fn changes_wait_for_the_end_of_a_lease() {
     let Some(conf) = conf() else { return };
     for (name, waits_for_own, change) in CHANGES {
         for is_own in [false, true] {
@@ -109,7 +109,7 @@ fn v4_deleg_12_changes_wait_for_the_end_of_a_lease() {
 }
 
 #[test]
-fn v4_deleg_12_no_other_server_locks_bytes_for_writing_before_a_lease_has_ended() {
+fn no_other_server_locks_bytes_for_writing_before_a_lease_has_ended() {
     let Some(conf) = conf() else { return };
     let root = directory(conf.clone());
     let other = World::open(config(conf.clone(), &root));
@@ -143,7 +143,7 @@ fn v4_deleg_12_no_other_server_locks_bytes_for_writing_before_a_lease_has_ended(
 }
 
 #[test]
-fn v4_deleg_12_readers_share_a_file_and_writers_get_no_lease() {
+fn readers_share_a_file_and_writers_get_no_lease() {
     let Some(conf) = conf() else { return };
     let root = directory(conf.clone());
     let [other, one] = [(); 2].map(|()| World::open(leased(conf.clone(), &root)));
@@ -174,7 +174,7 @@ fn v4_deleg_12_readers_share_a_file_and_writers_get_no_lease() {
 }
 
 #[test]
-fn v4_deleg_12_leases_are_broken_when_their_session_is_lost() {
+fn leases_are_broken_when_their_session_is_lost() {
     let Some(conf) = conf() else { return };
     let root = directory(conf.clone());
     let named = || {

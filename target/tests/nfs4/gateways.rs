@@ -558,7 +558,7 @@ fn give_back(holder: &mut SessionClient, handle: &[u8], delegation: StateId) -> 
 }
 
 #[test]
-fn v4_deleg_12_what_others_do_at_another_gateway_of_a_cluster_recalls_a_delegation() {
+fn what_others_do_at_another_gateway_of_a_cluster_recalls_a_delegation() {
     let Some(pair) = GatewayPair::in_cluster_with(", delegations: true") else {
         return;
     };

@@ -52,7 +52,7 @@ impl LeasedWorld {
 }
 
 #[test]
-fn v4_deleg_12_a_delegation_is_granted_with_a_lease_and_recalled_when_that_has_to_end() {
+fn a_delegation_is_granted_with_a_lease_and_recalled_when_that_has_to_end() {
     let world = LeasedWorld::new();
     let file = world.open(b"file", READ);
     let Some((state, false)) = file.delegation else {
@@ -71,7 +71,7 @@ fn v4_deleg_12_a_delegation_is_granted_with_a_lease_and_recalled_when_that_has_t
 }
 
 #[test]
-fn v4_deleg_12_files_that_are_changed_elsewhere_are_delegated_for_reading_only() {
+fn files_that_are_changed_elsewhere_are_delegated_for_reading_only() {
     let world = LeasedWorld::new();
     for access in [
         share::BOTH,
@@ -90,7 +90,7 @@ fn v4_deleg_12_files_that_are_changed_elsewhere_are_delegated_for_reading_only()
 }
 
 #[test]
-fn v4_deleg_12_without_a_lease_there_is_no_delegation() {
+fn without_a_lease_there_is_no_delegation() {
     let world = LeasedWorld::new();
     let made = world.open(b"file", share::READ | share::WANT_NONE);
     world.store.delayed.set(true);

@@ -99,7 +99,7 @@ impl TestBed {
 }
 
 #[test]
-fn v4_deleg_12_a_delegation_lasts_as_long_as_its_lease() {
+fn a_delegation_lasts_as_long_as_its_lease() {
     let mut bed = TestBed::new();
     let client = bed.callable(b"a");
     let (stateid, lease) = bed.leased(&client, file(1));
@@ -118,7 +118,7 @@ fn v4_deleg_12_a_delegation_lasts_as_long_as_its_lease() {
 }
 
 #[test]
-fn v4_deleg_12_none_is_granted_with_a_lease_that_is_broken_already() {
+fn none_is_granted_with_a_lease_that_is_broken_already() {
     let mut bed = TestBed::new();
     let client = bed.callable(b"a");
     assert_eq!(bed.wish(&client, file(1)), DelegationOutcome::NeedsLease);
@@ -153,7 +153,7 @@ fn v4_deleg_12_none_is_granted_with_a_lease_that_is_broken_already() {
 }
 
 #[test]
-fn v4_deleg_12_no_file_is_delegated_for_writing_that_others_change_too() {
+fn no_file_is_delegated_for_writing_that_others_change_too() {
     let mut bed = TestBed::new();
     let client = bed.callable(b"a");
     bed.open(&client, b"o", file(1), ShareMode::BOTH, NONE)
@@ -166,7 +166,7 @@ fn v4_deleg_12_no_file_is_delegated_for_writing_that_others_change_too() {
 }
 
 #[test]
-fn v4_deleg_12_the_holder_returns_it_before_its_own_change() {
+fn the_holder_returns_it_before_its_own_change() {
     // The lease is in the way of all changes by this server, also of those for the holder.
     let mut bed = TestBed::new();
     let client = bed.callable(b"a");
@@ -183,7 +183,7 @@ fn v4_deleg_12_the_holder_returns_it_before_its_own_change() {
 }
 
 #[test]
-fn v4_deleg_13_the_lease_ends_in_time_and_others_wait_for_a_client_once() {
+fn the_lease_ends_in_time_and_others_wait_for_a_client_once() {
     let mut bed = TestBed::new();
     let [client, other] = [b"a", b"b"].map(|owner| bed.callable(owner));
     let (first, broken) = bed.leased(&client, file(1));
@@ -213,7 +213,7 @@ fn v4_deleg_13_the_lease_ends_in_time_and_others_wait_for_a_client_once() {
 }
 
 #[test]
-fn v4_deleg_13_an_open_under_the_delegation_does_not_prolong_the_wait() {
+fn an_open_under_the_delegation_does_not_prolong_the_wait() {
     let mut bed = TestBed::new();
     let client = bed.callable(b"a");
     let (stateid, lease) = bed.leased(&client, file(1));

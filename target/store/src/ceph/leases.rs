@@ -168,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn v4_deleg_13_leases_end_long_before_the_cluster_ends_the_session() {
+    fn leases_end_long_before_the_cluster_ends_the_session() {
         let time = |most| SessionLeases::new(most).time;
         let seconds = |seconds| Some(Duration::from_secs(seconds));
         assert_eq!(time(seconds(150)), seconds(10));
