@@ -31,19 +31,15 @@ use super::seam::{
 };
 use crate::rpc::ConnectionRef;
 use crate::state::{
-    AnswerTicket, ChangedSize, ClientId, DelegationGate, ExchangeRequest, FileUse,
-    GuardedOperation, HomeLink, IoKind, IoRegister, RecordProgress, ReferringRequest, RunningIo,
-    SessionBegin, SessionClaim, SessionConditions, SessionDirectory, SessionId, ShareMode,
-    StateError, StateHome, StateTerms, StateViews, Stateid,
+    ChangedSize, ClientId, DelegationGate, ExchangeRequest, FileUse, GuardedOperation, HomeLink,
+    IoKind, IoRegister, RecordProgress, ReferringRequest, RunningIo, SessionBegin, SessionClaim,
+    SessionConditions, SessionDirectory, SessionId, ShareMode, StateError, StateHome, StateTerms,
+    StateViews, Stateid,
 };
 
 /// Longest reply that is cached unasked, if its request changed something: clients do not ask for
 /// all that must not be executed twice.
 const CACHED_UNASKED: usize = 512;
-
-/// How often an operation waits for records: when it has waited for one, it may find that it depends
-/// on another.
-const RECORD_WAITS: usize = 4;
 
 /// How often a stateid is checked while other state is revoked at the same time.
 const IO_CHECKS: usize = 4;
@@ -170,56 +166,6 @@ impl ClientState {
     #[must_use]
     pub fn link(&self) -> &HomeLink {
         &self.link
-    }
-
-    /// Asks the home. The client calls again if it cannot be asked.
-    pub(super) async fn ask<T: Send + 'static>(
-        &self,
-        run: impl FnOnce(&mut StateHome, Duration) -> Result<T, StateError> + Send + 'static,
-    ) -> Result<T, StateError> {
-        let answer = self.link.ask(run).await;
-        answer.unwrap_or(Err(StateError::Delay))
-    }
-
-    /// Asks the home, again when the records that the answer depends on are durable. The client
-    /// calls again if that takes too long.
-    pub(super) async fn ask_recorded<T: Send + 'static>(
-        &self,
-        run: impl FnOnce(&mut StateHome, Duration) -> Result<T, StateError> + Clone + Send + 'static,
-    ) -> Result<T, StateError> {
-        for _ in 0..RECORD_WAITS {
-            match self.ask(run.clone()).await {
-                Err(StateError::Unrecorded(serial)) => {
-                    if !self.record_waits.wait(serial, self.link.now()).await {
-                        return Err(StateError::Delay);
-                    }
-                }
-                answer => return answer,
-            }
-        }
-        Err(StateError::Delay)
-    }
-
-    /// The same for a question that the home may answer later.
-    pub(super) async fn ask_recorded_for_later<T: Send + 'static>(
-        &self,
-        run: impl FnOnce(&mut StateHome, Duration, AnswerTicket) -> Option<Result<T, StateError>>
-        + Clone
-        + Send
-        + 'static,
-    ) -> Result<T, StateError> {
-        for _ in 0..RECORD_WAITS {
-            let answer = self.link.ask_for_later(run.clone()).await;
-            match answer.unwrap_or(Err(StateError::Delay)) {
-                Err(StateError::Unrecorded(serial)) => {
-                    if !self.record_waits.wait(serial, self.link.now()).await {
-                        return Err(StateError::Delay);
-                    }
-                }
-                answer => return answer,
-            }
-        }
-        Err(StateError::Delay)
     }
 
     /// Those who wait for records.
@@ -529,6 +475,14 @@ impl StateSeam for ClientState {
             .await
             .map(wire_stateid)
             .map_err(|error| status(&error))
+    }
+
+    async fn undo_open(&self, compound: &ClientRequest, file: &FileIdentity, open: StateId) {
+        let (client, file, open) = (compound.client(), key(file), stateid(open));
+        let undone = self
+            .link
+            .ask(move |home, _| home.undo_open(client, &file, &open));
+        undone.await;
     }
 
     async fn close(

@@ -8,7 +8,7 @@
 //! | `reply` | results within the bounds of transport and session |
 //! | `counters` | what was done, for operators |
 //! | `seam` | the interface to the state of clients: sessions, opens, locks |
-//! | `client_state`, `client_sessions`, `client_opens`, `client_locks`, `client_translation`, `cached_reply` | the answers of the room `state` |
+//! | `client_state`, `client_sessions`, `client_opens`, `client_locks`, `client_questions`, `client_translation`, `cached_reply` | the answers of the room `state` |
 //! | `callback` | calls to clients |
 //! | `export_tree`, `position` | one name space over all exports, and the handles of a COMPOUND |
 //! | `lookup`, `directory`, `change`, `interrupted` | names |
@@ -27,6 +27,7 @@ mod callback;
 mod change;
 mod client_locks;
 mod client_opens;
+mod client_questions;
 mod client_sessions;
 mod client_state;
 mod client_translation;

@@ -184,7 +184,8 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
         if let Some(changes) = &file.pending {
             if let Err(error) = self.apply(&file.object, changes).await {
                 let compound = &session.compound;
-                let _ = self.seam.close(compound, &request.file, grant.open).await;
+                let undone = self.seam.undo_open(compound, &request.file, grant.open);
+                undone.await;
                 if let Some(state) = delegated(&grant.delegation) {
                     let file = &request.file;
                     let _ = self.seam.return_delegation(compound, file, state).await;

@@ -321,6 +321,9 @@ pub trait StateSeam: 'static {
         arguments: &OpenDowngradeOperation,
     ) -> OperationOutcome<StateId>;
 
+    /// Undoes an OPEN whose client is answered that it has failed.
+    async fn undo_open(&self, compound: &Self::Compound, file: &FileIdentity, open: StateId);
+
     /// CLOSE.
     async fn close(
         &self,

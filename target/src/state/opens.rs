@@ -10,7 +10,7 @@ use super::delegations::FileUse;
 use super::files::FileKey;
 use super::home::StateHome;
 use super::share::ShareMode;
-use super::stateid::{OpenRecord, Revocation, StateDetail, StateRecord, Stateid};
+use super::stateid::{EarlierOpen, OpenRecord, Revocation, StateDetail, StateRecord, Stateid};
 
 /// What OPEN returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -176,6 +176,23 @@ impl StateHome {
         }
         self.change_open(state, access, deny, joined);
         Ok(self.states.stateid(state))
+    }
+
+    /// Undoes the OPEN that a stateid was made for, as its client is not told of it, unless the open
+    /// was changed since.
+    pub fn undo_open(&mut self, client: ClientId, file: &FileKey, stateid: &Stateid) {
+        let Ok(state) = self.find_open(client, file, stateid) else {
+            return;
+        };
+        match self.states.open(state).and_then(|open| open.before) {
+            Some(before) => {
+                self.change_open(state, before.access, before.deny, before.joined);
+                if let Some(record) = self.states.get_mut(state) {
+                    record.sequence = before.sequence;
+                }
+            }
+            None => self.remove_state(state),
+        }
     }
 
     /// Ends an open with the lock states that began with it. Returns a stateid that no operation
@@ -429,6 +446,7 @@ impl StateHome {
                 access,
                 deny,
                 joined: ShareMode::pair_bit(access, deny),
+                before: None,
                 locks: Vec::new(),
             }),
         });
@@ -441,7 +459,14 @@ impl StateHome {
     }
 
     fn join_open(&mut self, state: u32, access: ShareMode, deny: ShareMode) -> u32 {
-        if let Some(open) = self.states.open(state) {
+        let sequence = self.states.stateid(state).sequence;
+        if let Some(open) = self.states.open_mut(state) {
+            open.before = Some(EarlierOpen {
+                sequence,
+                access: open.access,
+                deny: open.deny,
+                joined: open.joined,
+            });
             let joined = open.joined | ShareMode::pair_bit(access, deny);
             let (access, deny) = (open.access.union(access), open.deny.union(deny));
             self.change_open(state, access, deny, joined);

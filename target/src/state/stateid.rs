@@ -130,8 +130,19 @@ pub(super) struct OpenRecord {
     pub deny: ShareMode,
     /// A bit for each pair of access and deny that was opened and not downgraded since.
     pub joined: u16,
+    /// What it was before the latest OPEN was joined with it; `None` if it began with that one.
+    pub before: Option<EarlierOpen>,
     /// The lock states that began with this open.
     pub locks: Vec<u32>,
+}
+
+/// An open as it was.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct EarlierOpen {
+    pub sequence: u32,
+    pub access: ShareMode,
+    pub deny: ShareMode,
+    pub joined: u16,
 }
 
 /// Byte-range locks of one lock owner under one open.

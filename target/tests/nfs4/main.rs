@@ -35,6 +35,7 @@ mod interrupted;
 mod leases;
 mod mutated;
 mod names;
+mod opens;
 mod operators;
 mod owners;
 mod read_plus;

@@ -42,6 +42,8 @@ pub struct Lasting {
     pub hung: Rc<Cell<bool>>,
     /// Whether names cannot be looked up now.
     pub delayed: Rc<Cell<bool>>,
+    /// Whether attributes cannot be set now.
+    pub is_full: Rc<Cell<bool>>,
     /// Objects that were last changed an hour before they were.
     pub old: Rc<RefCell<HashSet<Handle>>>,
     /// Objects that were last changed an hour later.
@@ -70,6 +72,7 @@ impl Lasting {
             is_killed: Rc::default(),
             hung: Rc::default(),
             delayed: Rc::default(),
+            is_full: Rc::default(),
             old: Rc::default(),
             young: Rc::default(),
             leases: None,
@@ -123,7 +126,16 @@ macro_rules! namespace {
     ($lasting:ident.statistics($object:ident)) => {
         $lasting.store.statistics($object).await
     };
-    ($lasting:ident.$operation:ident($($argument:ident),*)) => {{
+    ($lasting:ident.set_attributes($($argument:ident),*)) => {{
+        if $lasting.is_full.get() {
+            return Modified::failed(StoreError::NoSpace);
+        }
+        namespace!($lasting.change set_attributes($($argument),*))
+    }};
+    ($lasting:ident.$operation:ident($($argument:ident),*)) => {
+        namespace!($lasting.change $operation($($argument),*))
+    };
+    ($lasting:ident.change $operation:ident($($argument:ident),*)) => {{
         if $lasting.killed.get() == Killed::Before {
             $lasting.end().await;
         }

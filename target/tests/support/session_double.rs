@@ -313,6 +313,10 @@ impl StateSeam for SessionDouble {
         }))
     }
 
+    async fn undo_open(&self, _: &DoubleRequest, _: &FileIdentity, open: StateId) {
+        self.change(open, |open| *open = None);
+    }
+
     async fn close(
         &self,
         _: &DoubleRequest,

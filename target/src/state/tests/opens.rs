@@ -99,6 +99,39 @@ fn v4_open_16_opens_of_one_owner_are_joined() {
 }
 
 #[test]
+fn an_open_that_is_undone_leaves_the_one_that_it_was_joined_with() {
+    let mut bed = TestBed::new();
+    let [client, other] = [b"a", b"b"].map(|owner| bed.client(owner));
+    let first = bed.open(&client, b"o", file(1), READ, NONE).unwrap();
+    let second = bed.open(&client, b"o", file(1), WRITE, NONE).unwrap();
+    let undo = |bed: &mut TestBed, open: &Stateid| {
+        bed.home.undo_open(client.id, &file(1), open);
+    };
+    undo(&mut bed, &second.stateid);
+    let denying = |bed: &mut TestBed| bed.open(&other, b"o", file(1), READ, WRITE);
+    let denied = denying(&mut bed).unwrap().stateid;
+    let closed = bed.home.close(other.id, &file(1), &denied, Duration::ZERO);
+    closed.unwrap();
+    // The client knows the sequence number of before.
+    let third = bed.open(&client, b"o", file(1), BOTH, NONE).unwrap();
+    assert_eq!((third.stateid.sequence, third.access), (2, BOTH));
+    // It stays as another OPEN has changed it since.
+    let fourth = bed.open(&client, b"o", file(1), READ, NONE).unwrap();
+    undo(&mut bed, &third.stateid);
+    assert_eq!(denying(&mut bed), Err(StateError::ShareDenied));
+    let close = |bed: &mut TestBed, open: &Stateid| {
+        bed.home.close(client.id, &file(1), open, Duration::ZERO)
+    };
+    assert!(close(&mut bed, &fourth.stateid).is_ok());
+    // One that began with it is gone.
+    let alone = bed.open(&client, b"p", file(1), WRITE, NONE).unwrap();
+    undo(&mut bed, &alone.stateid);
+    assert_eq!(close(&mut bed, &alone.stateid), Err(StateError::BadStateid));
+    assert!(denying(&mut bed).is_ok());
+    assert_eq!(first.stateid.other, fourth.stateid.other);
+}
+
+#[test]
 fn v4_open_16_equal_owners_of_two_clients_are_two() {
     let mut bed = TestBed::new();
     let (one, two) = (bed.client(b"a"), bed.client(b"b"));
