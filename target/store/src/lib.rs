@@ -79,8 +79,9 @@ pub trait Store:
     /// anew.
     fn outlives_process(&self) -> bool;
 
-    /// A lease of a regular file: others may read it meanwhile, and a change by another server waits
-    /// until the lease has ended or its time is over. A change by this store may wait as well.
+    /// A lease of a regular file: others may read it meanwhile. A change by another server, and a lock
+    /// of bytes for writing, waits until the lease has ended or its time is over. A change by this
+    /// store may wait as well.
     /// `None`: the file is being written, or the store has no leases ([`Properties::leases`]).
     #[allow(async_fn_in_trait)] // Polled on the core that called; never sent between threads.
     async fn lease(&self, file: Handle, end: LeaseBreak) -> Result<Option<FileLease>> {
