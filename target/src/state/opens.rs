@@ -184,7 +184,8 @@ impl StateHome {
         let Ok(state) = self.find_open(client, file, stateid) else {
             return;
         };
-        match self.states.open(state).and_then(|open| open.before) {
+        let open = self.states.open_mut(state);
+        match open.and_then(|open| open.before.take()) {
             Some(before) => {
                 self.change_open(state, before.access, before.deny, before.joined);
                 if let Some(record) = self.states.get_mut(state) {

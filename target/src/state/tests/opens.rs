@@ -123,8 +123,10 @@ fn an_open_that_is_undone_leaves_the_one_that_it_was_joined_with() {
         bed.home.close(client.id, &file(1), open, Duration::ZERO)
     };
     assert!(close(&mut bed, &fourth.stateid).is_ok());
-    // One that began with it is gone.
+    // One that began with it is gone, also when another one was undone before.
     let alone = bed.open(&client, b"p", file(1), WRITE, NONE).unwrap();
+    let joined = bed.open(&client, b"p", file(1), READ, NONE).unwrap();
+    undo(&mut bed, &joined.stateid);
     undo(&mut bed, &alone.stateid);
     assert_eq!(close(&mut bed, &alone.stateid), Err(StateError::BadStateid));
     assert!(denying(&mut bed).is_ok());
