@@ -13,14 +13,17 @@ use super::call::CallContext;
 use super::session::Session;
 use super::sys::{File, Inode, LeasedFile, OpenMode};
 use super::view::{ClientView, SERVER};
-use super::volume::{self, CephVolume, WeakVolume};
+use super::volume::{self, CephVolume, HelperLimits, WeakVolume};
 use crate::{ClientKey, FileLease, Handle, LeaseBreak, Result};
 
 /// How long a lease may last at most when it has to end. Threads of other servers wait for it.
 const LONGEST: Duration = Duration::from_secs(10);
 
-/// Most threads that wait until others end leases.
-const BREAKS_MAX: usize = 4;
+/// Helpers that wait until others end leases. What they refuse is requested again.
+pub(super) const BREAKERS: HelperLimits = HelperLimits {
+    threads: 4,
+    queue: 4,
+};
 
 impl ClientView<'_> {
     pub(super) async fn lease(&self, file: Handle, end: LeaseBreak) -> Result<Option<FileLease>> {
@@ -45,6 +48,10 @@ fn take(context: &CallContext, file: Handle, end: LeaseBreak) -> Result<Option<F
                 session: Arc::downgrade(session),
                 volume: context.volume.downgrade(),
             };
+            // A session that was lost before has not told this one.
+            if !context.volume.is_current(session) {
+                end.announce();
+            }
             Ok(Some(FileLease::new(held, end, time)))
         }
         Err(Errno::AGAIN) => Ok(None),
@@ -64,7 +71,7 @@ impl CephVolume {
             return;
         }
         let (lasting, inode) = (Arc::clone(session), Arc::clone(inode));
-        let job = self.names().run(ClientKey::OWN, move || {
+        let job = self.lease_breakers().run(ClientKey::OWN, move || {
             // That breaks them, and may wait for their end.
             let opened = File::open(&inode, &lasting.superuser, OpenMode::Write);
             drop(opened);
@@ -121,8 +128,7 @@ impl SessionLeases {
 
     /// Whether others are to be asked now to end their leases of a file.
     fn begin_break(&self, number: u64) -> bool {
-        let breaking = &mut self.lock().breaking;
-        breaking.len() < BREAKS_MAX && breaking.insert(number)
+        self.lock().breaking.insert(number)
     }
 
     fn end_break(&self, number: u64) {

@@ -8,6 +8,7 @@ use rustix::io::Errno;
 
 pub use super::config::*;
 use super::handle::ObjectKey;
+use super::leases::BREAKERS;
 use super::session::Session;
 use super::sys::{Mount, SpaceFound};
 use crate::posix::helpers::{HelperLoad, Helpers};
@@ -43,6 +44,8 @@ struct VolumeState {
     sweeper: Closer,
     /// Closes files whose leases have ended.
     lease_closer: Closer,
+    /// Have others end their leases.
+    lease_breakers: Helpers,
     root: Handle,
     file_system: u64,
     verifier: Verifier,
@@ -131,6 +134,7 @@ impl CephVolume {
             data: Helpers::new(&format!("data {}", config.name), helpers),
             sweeper: Closer::new(&format!("sweep {}", config.name)),
             lease_closer: Closer::new(&format!("leases {}", config.name)),
+            lease_breakers: Helpers::new(&format!("breaks {}", config.name), BREAKERS),
             root: session.root_handle,
             file_system: session.file_system,
             verifier: Verifier::start(None),
@@ -206,6 +210,11 @@ impl CephVolume {
     #[must_use]
     pub fn data(&self) -> &Helpers {
         &self.0.data
+    }
+
+    /// Helpers that have others end their leases.
+    pub(super) fn lease_breakers(&self) -> &Helpers {
+        &self.0.lease_breakers
     }
 
     /// The load of both kinds of helpers.

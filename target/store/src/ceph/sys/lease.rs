@@ -19,6 +19,15 @@ type Told = Box<dyn Fn() + Send + Sync>;
 /// The process of the locks that leases have. No process of a host has this number.
 const LEASE_PROCESS: i32 = i32::MAX;
 
+/// The lock of a lease.
+const ALL_BYTES: libc::flock = libc::flock {
+    l_type: libc::F_RDLCK as libc::c_short,
+    l_whence: libc::SEEK_SET as libc::c_short,
+    l_start: 0,
+    l_len: 0,
+    l_pid: LEASE_PROCESS,
+};
+
 /// A file that others do not change before this is dropped, and of which they lock no bytes for
 /// writing: whoever has the lease may lock bytes for reading without telling. Dropping it closes it.
 pub struct LeasedFile {
@@ -28,13 +37,12 @@ pub struct LeasedFile {
 }
 
 impl LeasedFile {
-    /// Takes a lease for an open file. `told` is called when the
-    /// lease has to end, on any thread that uses the mount and while the library's lock is held: it
-    /// must neither block nor use the mount.
+    /// Takes a lease for an open file. `told` is called when the lease has to end, on any thread that
+    /// uses the mount, while the library's lock is held: it must neither block nor use the mount.
     ///
     /// # Errors
-    /// [`Errno::AGAIN`]: others use the file. Errors of the cluster. [`Errno::TIME`]: the mount has [no
-    /// leases](Mount::begin_leases).
+    /// [`Errno::AGAIN`]: others use the file. [`Errno::TIME`]: the mount has [no
+    /// leases](Mount::begin_leases). Errors of the cluster.
     pub fn new(file: File, told: impl Fn() + Send + Sync + 'static) -> Result<Self, Errno> {
         let told: Box<Told> = Box::new(Box::new(told));
         let mount = file.inode().mount().as_ptr();
@@ -53,20 +61,8 @@ impl LeasedFile {
         // No other lease has the same address now.
         let owner = value.addr() as u64;
         let leased = Self { file, _told: told };
-        let lock = whole_file(libc::F_RDLCK);
-        leased.file.set_lock_of(owner, lock)?;
+        leased.file.set_lock_of(owner, ALL_BYTES)?;
         Ok(leased)
-    }
-}
-
-/// A lock of all bytes, as leases have.
-fn whole_file(kind: i32) -> libc::flock {
-    libc::flock {
-        l_type: kind as libc::c_short,
-        l_whence: libc::SEEK_SET as libc::c_short,
-        l_start: 0,
-        l_len: 0,
-        l_pid: LEASE_PROCESS,
     }
 }
 
