@@ -7,6 +7,7 @@ use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::memory::Mapping;
+use crate::window::Window;
 
 /// Number of one arena of a registry. Numbers are not reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -149,6 +150,15 @@ impl SharedArena {
     /// The arena, to register or to account for.
     pub fn arena(&self) -> &Arc<Arena> {
         &self.0
+    }
+
+    /// Copies `bytes` into it from `offset` on, as [`crate::Slice::copy_from`] does.
+    ///
+    /// # Panics
+    /// If they do not fit.
+    pub fn copy_from(&self, offset: usize, bytes: &[u8]) {
+        let range = offset..offset.saturating_add(bytes.len());
+        Window::new(&self.0, range).copy_from(0, bytes);
     }
 }
 

@@ -22,6 +22,12 @@ impl Keeper for Arc<Arena> {
     }
 }
 
+impl Keeper for &Arc<Arena> {
+    fn arena(&self) -> &Arc<Arena> {
+        self
+    }
+}
+
 #[derive(Clone)]
 pub(crate) struct Window<K> {
     keeper: K,

@@ -1,6 +1,5 @@
 //! What programs that move data of files have in common.
 
-use millrace_mempool::Slice;
 use millrace_store as store;
 use millrace_wire::nfs3 as wire;
 
@@ -36,17 +35,4 @@ pub(crate) fn stability_to(from: store::Stability) -> wire::Stability {
         store::Stability::DataSync => wire::Stability::DataSync,
         store::Stability::FileSync => wire::Stability::FileSync,
     }
-}
-
-/// Copies data that came in the message to where the store wants it.
-pub(crate) fn scatter(mut bytes: &[u8], sinks: &[Slice]) {
-    for sink in sinks {
-        let (part, rest) = bytes.split_at(sink.len().min(bytes.len()));
-        sink.copy_from(0, part);
-        bytes = rest;
-    }
-    debug_assert!(
-        bytes.is_empty(),
-        "a staged write has memory for all of its bytes"
-    );
 }

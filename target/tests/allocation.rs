@@ -60,6 +60,7 @@ fn serve(
         arrived: Instant::now(),
         message,
         bulk,
+        fetched: None,
         padding,
         is_authenticated: false,
     };

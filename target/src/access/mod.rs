@@ -11,7 +11,7 @@ pub mod handle;
 mod security;
 
 use std::borrow::Cow;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::net::IpAddr;
 use std::time::Instant;
 
@@ -32,6 +32,8 @@ pub struct ServedExports<S> {
     pub(crate) key: HandleKey,
     counters: ExportsCounters,
     answered: AnsweredExportCalls,
+    /// Whether a store of the table writes at once.
+    writes_at_once: Cell<bool>,
 }
 
 impl<S: Store> ServedExports<S> {
@@ -41,6 +43,7 @@ impl<S: Store> ServedExports<S> {
         let counters = ExportsCounters::default();
         counters.count(&table);
         Self {
+            writes_at_once: Cell::new(writes_at_once(&table)),
             table: RefCell::new(table),
             key,
             counters,
@@ -51,6 +54,7 @@ impl<S: Store> ServedExports<S> {
     /// Puts another table in place. Calls that run finish with the one they began with.
     pub fn replace(&self, table: Exports<S>) {
         self.counters.count(&table);
+        self.writes_at_once.set(writes_at_once(&table));
         *self.table.borrow_mut() = table;
     }
 
@@ -58,6 +62,11 @@ impl<S: Store> ServedExports<S> {
     #[must_use]
     pub fn table(&self) -> Exports<S> {
         self.table.borrow().clone()
+    }
+
+    /// Whether the store of any export executes writes without waiting.
+    pub(crate) fn writes_at_once(&self) -> bool {
+        self.writes_at_once.get()
     }
 
     /// What calls have done with each export.
@@ -222,6 +231,12 @@ impl<'c, S: Store> Access<'c, S> {
         }
         Ok(())
     }
+}
+
+/// Whether the store of any export executes writes without waiting.
+fn writes_at_once<S: Store>(table: &Exports<S>) -> bool {
+    let mut stores = table.iter().map(|export| &export.store);
+    stores.any(|store| store.immediate().is_some_and(|store| store.is_complete()))
 }
 
 impl<S: Store> ExportedObject<'_, S> {

@@ -144,7 +144,9 @@ impl<S: Store> Nfs3<S> {
             Arguments::Lookup(entry) => answered!(lookup::lookup_at_once(context, entry)),
             Arguments::Access(access) => answered!(attributes::access_at_once(context, access)),
             Arguments::Read(read) => answered!(read::read_at_once(context, read, reply)),
-            Arguments::Write(write) => answered!(write::write_at_once(context, write, reply)),
+            Arguments::Write(write) => {
+                answered!(write::write_at_once(context, write, call, reply))
+            }
             _ => return None,
         })
     }
@@ -208,6 +210,10 @@ impl<S: Store> Program for Nfs3<S> {
 
     fn admits(&self, client: IpAddr) -> bool {
         self.exports.admits(client)
+    }
+
+    fn fetches_small_data(&self) -> bool {
+        self.exports.writes_at_once()
     }
 
     async fn serve<B: Bulk>(

@@ -9,8 +9,8 @@ use millrace_wire::xdr::Data;
 
 use super::TRANSFER_MAX;
 use super::context::Context;
-use crate::call::{Bulk, Reply};
-use crate::file_data::{scatter, stability, stability_to};
+use crate::call::{Bulk, NoBulk, Reply, scatter};
+use crate::file_data::{stability, stability_to};
 use crate::rpc::program::{ProgramCall, Unserved};
 use crate::store_times::StoreClass;
 
@@ -78,30 +78,23 @@ pub(super) async fn write<S: Store, B: Bulk>(
     })
 }
 
-/// The same at once, of data in the message; failures are left to [`write`].
-pub(super) fn write_at_once<S: Store>(
+/// The same at once, of data that is at hand; failures are left to [`write`].
+pub(super) fn write_at_once<'c, S: Store>(
     context: &Context<'_, S>,
-    arguments: &WriteArguments<'_>,
+    arguments: &WriteArguments<'c>,
+    call: &ProgramCall<'c, NoBulk>,
     reply: &mut Reply,
 ) -> Option<WriteResults> {
     let file = context.subject().ok()?;
-    let (offset, length) = (arguments.offset, arguments.count.min(TRANSFER_MAX));
-    let Data::Inline(bytes) = arguments.data.data else {
-        return None;
-    };
     if file.export.rules.read_only || arguments.count != arguments.data.length {
         return None;
     }
+    let length = arguments.count.min(TRANSFER_MAX) as usize;
+    let bytes = call.bytes(arguments.data.data)?.get(..length)?;
+    let (caller, offset) = (&file.caller, arguments.offset);
     let store = file.immediate(StoreClass::Write)?;
-    let sinks = &mut reply.slices;
-    let staged = store.stage_write(&file.caller, file.handle, offset, length, sinks)?;
-    scatter(&bytes[..length as usize], sinks);
-    drop(store);
-    let store = file.immediate(StoreClass::Write)?;
-    let done = store.commit_write(staged, stability(arguments.stable))?;
-    sinks.clear();
+    let done = store.write(caller, file.handle, offset, bytes)?;
     let data = file.consistency(&done.consistency);
-    // A commit that failed has changed nothing.
     let written = done.result.ok()?;
     Some(Ok(results(&written, data, reply)))
 }

@@ -86,15 +86,18 @@ impl<'a> ReadOnlyCompound<'a> {
     /// it is expected to have.
     fn is_simple(&self, store: &Immediate<'_>, file: Handle) -> bool {
         self.reading.iter().all(|operation| match operation {
-            ReadingOperation::Getattr(wanted) => {
-                let others = [&OF_SPACE, &NOT_STORED].map(|others| wanted.intersection(others));
-                others.iter().all(Bitmap::is_empty)
-            }
+            ReadingOperation::Getattr(wanted) => are_stored(wanted),
             ReadingOperation::Getfh => true,
             ReadingOperation::Read(_) => store.expects_bytes_of(file),
             ReadingOperation::Access(_) | ReadingOperation::Lookup(_) => false,
         })
     }
+}
+
+/// Whether a store tells these attributes together with all others of an object.
+pub(super) fn are_stored(wanted: &Bitmap) -> bool {
+    let others = [&OF_SPACE, &NOT_STORED].map(|others| wanted.intersection(others));
+    others.iter().all(Bitmap::is_empty)
 }
 
 /// Whether this operation is the next one.
@@ -133,7 +136,7 @@ impl<'a> ReadingOperation<'a> {
 
 /// The output of a future that need not wait.
 #[inline(always)] // A future is large to move.
-fn at_once<F: Future>(future: F) -> Option<F::Output> {
+pub(super) fn at_once<F: Future>(future: F) -> Option<F::Output> {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(output) => Some(output),
         Poll::Pending => None,

@@ -430,7 +430,7 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
             }
             Operation::Read(arguments) => return Ok(self.read(arguments, reply).await),
             Operation::Write(arguments) => {
-                let results = self.write(arguments, call, reply, &mut None).await?;
+                let results = self.write(arguments, call, reply).await?;
                 return Ok(reply.push(number, &results));
             }
             Operation::Commit(arguments) => {

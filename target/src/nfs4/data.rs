@@ -1,20 +1,21 @@
 //! READ, WRITE and COMMIT (RFC 8881 sections 18.3, 18.22 and 18.32).
 
-use millrace_store::{Attributes, Store, StoreError};
+use millrace_store::{Attributes, Store, StoreError, Written};
 use millrace_wire::nfs4::{
     CommitOperation, OperationNumber, OperationOutcome, OperationStatus, ReadOperation, Verifier,
     WriteOperation, WriteReply,
 };
 use millrace_wire::xdr::{Data, Encode};
 
+use super::at_once::at_once;
 use super::compound::CompoundRun;
 use super::position::{done_at_once, gather};
 use super::reply::CompoundReply;
 use super::seam::{StateIdUse, StateSeam};
 use super::status;
 use crate::access::ExportedObject;
-use crate::call::Bulk;
-use crate::file_data::{TRANSFER_MAX, scatter, stability, stability_to};
+use crate::call::{Bulk, NoBulk, scatter};
+use crate::file_data::{TRANSFER_MAX, stability, stability_to};
 use crate::rpc::program::{ProgramCall, Unserved};
 use crate::store_times::StoreClass;
 
@@ -98,19 +99,38 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
     }
 
     /// WRITE: the store says where the data shall live, and makes it part of the file when it is
-    /// there. `after` becomes what it tells of the file then.
+    /// there.
     pub async fn write<B: Bulk>(
         &self,
         arguments: &WriteOperation<'_>,
         call: &mut ProgramCall<'_, B>,
         reply: &mut CompoundReply<'_>,
-        after: &mut Option<Attributes>,
     ) -> Result<OperationOutcome<WriteReply>, Unserved> {
         // Slices of results before stay where they are.
         let before = reply.inner().slices.len();
-        let written = self.try_write(arguments, call, reply, after).await;
+        let written = self.try_write(arguments, call, reply).await;
         reply.inner().slices.truncate(before);
         written
+    }
+
+    /// The same at once, of data that is at hand. Returns the attributes after it, too; failures are
+    /// left to [`write`](Self::write).
+    pub fn write_bytes(
+        &self,
+        arguments: &WriteOperation<'c>,
+        call: &ProgramCall<'c, NoBulk>,
+        reply: &mut CompoundReply<'_>,
+    ) -> Option<(WriteReply, Option<Attributes>)> {
+        let file = self.writable().ok()?;
+        let state = self.stateid(arguments.state).ok()?;
+        let _guard = at_once(self.begin_io(file, state, StateIdUse::Write))?.ok()?;
+        let length = arguments.data.length.min(TRANSFER_MAX) as usize;
+        let bytes = call.bytes(arguments.data.data)?.get(..length)?;
+        let store = file.view().immediate()?;
+        let store = self.times.begin(StoreClass::Write, store);
+        let done = store.write(&file.caller, file.handle, arguments.offset, bytes)?;
+        let written = done.result.ok()?;
+        Some((answer(&written, reply), done.consistency.after))
     }
 
     async fn try_write<B: Bulk>(
@@ -118,7 +138,6 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
         arguments: &WriteOperation<'_>,
         call: &mut ProgramCall<'_, B>,
         reply: &mut CompoundReply<'_>,
-        after: &mut Option<Attributes>,
     ) -> Result<OperationOutcome<WriteReply>, Unserved> {
         let file = match self.writable() {
             Ok(file) => file,
@@ -165,16 +184,8 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
             .commit_write(staged, stability(arguments.stable))
             .await;
         slices.truncate(before);
-        *after = done.consistency.after;
         Ok(match done.result {
-            Ok(written) => {
-                reply.inner().account.written += written.length;
-                Ok(WriteReply {
-                    count: written.length,
-                    committed: stability_to(written.stability),
-                    verifier: written.verifier.0,
-                })
-            }
+            Ok(written) => Ok(answer(&written, reply)),
             Err(error) => Err(status::status(error)),
         })
     }
@@ -210,5 +221,15 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
             Ok(verifier) => Ok(verifier.0),
             Err(error) => Err(status::status(error)),
         }
+    }
+}
+
+/// The results of a WRITE, whose bytes are counted.
+fn answer(written: &Written, reply: &mut CompoundReply<'_>) -> WriteReply {
+    reply.inner().account.written += written.length;
+    WriteReply {
+        count: written.length,
+        committed: stability_to(written.stability),
+        verifier: written.verifier.0,
     }
 }

@@ -19,6 +19,7 @@ use super::owners::{OwnerDomain, ReactorOwners};
 use super::reply::CompoundReply;
 use super::rules;
 use super::seam::{CallOrigin, StateSeam};
+use super::write_compound::WriteCompound;
 use crate::access::ServedExports;
 use crate::call::{Answer, Bulk, NoBulk, Reply, Shortage};
 use crate::exports::Exports;
@@ -148,6 +149,10 @@ impl<S: Store, H: StateSeam> Program for Nfs4<S, H> {
         self.exports.admits(client)
     }
 
+    fn fetches_small_data(&self) -> bool {
+        self.exports.writes_at_once()
+    }
+
     async fn serve<B: Bulk>(
         &self,
         call: &mut ProgramCall<'_, B>,
@@ -181,10 +186,7 @@ impl<S: Store, H: StateSeam> Program for Nfs4<S, H> {
         let (access, origin) = (call.access(&self.exports, &exports), origin(call, &header));
         let times = &self.counters.store;
         let mut run = CompoundRun::new(access, &tree, state, origin, times, self.owners.get());
-        let ended = match run.begin_write(call, &header, input, &mut results) {
-            Some(operations) => run.execute_write(call, &operations, &mut results).await,
-            None => run.execute(call, &header, input, &mut results).await,
-        };
+        let ended = run.execute(call, &header, input, &mut results).await;
         let success = results.status() == OperationStatus::Ok;
         let answer = match ended {
             Ok(true) => {
@@ -221,7 +223,7 @@ impl<S: Store, H: StateSeam> Program for Nfs4<S, H> {
         if !header.tag.0.is_empty() || !state.minor_versions().contains(&header.minor_version) {
             return None;
         }
-        let operations = ReadOnlyCompound::decode(&header, input)?;
+        let reading = ReadOnlyCompound::decode(&header, input);
         let results = CompoundReply::begin(reply, &self.counters, &call.header(), &[]);
         let mut results = results.ok()?;
         let exports = self.exports.table();
@@ -229,7 +231,13 @@ impl<S: Store, H: StateSeam> Program for Nfs4<S, H> {
         let (access, origin) = (call.access(&self.exports, &exports), origin(call, &header));
         let times = &self.counters.store;
         let mut run = CompoundRun::new(access, &tree, state, origin, times, self.owners.get());
-        run.execute_at_once(call, &header, &operations, &mut results)?;
+        match &reading {
+            Some(reading) => run.execute_at_once(call, &header, reading, &mut results)?,
+            None => {
+                let writing = WriteCompound::decode(&header, input)?;
+                run.write_at_once(call, &header, &writing, &mut results)?;
+            }
+        }
         let success = results.status() == OperationStatus::Ok;
         results.finish();
         Some(self.ended(

@@ -1,5 +1,5 @@
-//! COMPOUNDs that write a file, as clients send them: SEQUENCE, PUTFH, WRITE, and maybe GETATTR. To
-//! decode and judge operations one by one takes longer than to write 4 KiB.
+//! COMPOUNDs that write a file, as clients send them: SEQUENCE, PUTFH, WRITE, and maybe GETATTR. They
+//! are executed at once if the data is at hand and the store need not wait.
 
 use millrace_store::Store;
 use millrace_wire::nfs4::{
@@ -7,13 +7,28 @@ use millrace_wire::nfs4::{
 };
 use millrace_wire::xdr::{Decode, Decoder};
 
-use super::at_once::{FileSelection, is_next};
+use super::at_once::{FileSelection, are_stored, at_once, is_next};
 use super::compound::CompoundRun;
+use super::position::FilePosition;
 use super::reply::CompoundReply;
 use super::seam::{SequenceOutcome, StateSeam};
 use super::table::rule;
-use crate::call::Bulk;
-use crate::rpc::program::{ProgramCall, Unserved};
+use crate::call::NoBulk;
+use crate::rpc::program::ProgramCall;
+
+const SEQUENCE: u32 = OperationNumber::Sequence.number();
+
+/// The operations behind SEQUENCE.
+const OPERATIONS: [OperationNumber; 3] = [
+    OperationNumber::Putfh,
+    OperationNumber::Write,
+    OperationNumber::Getattr,
+];
+
+/// Room for the results of these operations.
+const ROOM: usize = rule(OPERATIONS[0]).result_bytes
+    + rule(OPERATIONS[1]).result_bytes
+    + rule(OPERATIONS[2]).result_bytes;
 
 /// SEQUENCE, PUTFH and WRITE, with GETATTR or without.
 pub(super) struct WriteCompound<'a> {
@@ -24,7 +39,8 @@ pub(super) struct WriteCompound<'a> {
 
 impl<'a> WriteCompound<'a> {
     /// Decodes a COMPOUND; `None` if it is of another kind, or does not decode.
-    fn decode(header: &CompoundHeader<'_>, mut input: Decoder<'a>) -> Option<Self> {
+    #[inline(always)] // What it returns is large to move.
+    pub fn decode(header: &CompoundHeader<'_>, mut input: Decoder<'a>) -> Option<Self> {
         if !matches!(header.operations, 3 | 4) {
             return None;
         }
@@ -49,87 +65,61 @@ impl<'a> WriteCompound<'a> {
 }
 
 impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
-    /// Begins a COMPOUND that writes a file and need not wait for limits. `None` if it is another one,
-    /// or its slot is not free for it: nothing has happened then.
-    pub fn begin_write<B: Bulk>(
+    /// Executes a COMPOUND that writes data which is at hand to a store that need not wait. `None` if
+    /// it has to wait all the same, or may not be executed: it has had no effect then.
+    pub fn write_at_once(
         &mut self,
-        call: &mut ProgramCall<'_, B>,
+        call: &ProgramCall<'c, NoBulk>,
         header: &CompoundHeader<'_>,
-        input: Decoder<'c>,
-        reply: &mut CompoundReply<'_>,
-    ) -> Option<WriteCompound<'c>> {
-        let operations = WriteCompound::decode(header, input)?;
-        if !call.is_admitted_at_once() {
-            return None;
-        }
-        let sequence = &operations.selection.sequence;
-        let SequenceOutcome::Execute(mut accepted) = self.ask_for_slot(sequence, call, header)
-        else {
-            return None;
-        };
-        self.seam.keep(&mut accepted.compound);
-        self.begin_request(sequence.session, accepted, reply);
-        Some(operations)
-    }
-
-    /// Executes a COMPOUND that was begun, as [`CompoundRun::execute`] does.
-    pub async fn execute_write<B: Bulk>(
-        &mut self,
-        call: &mut ProgramCall<'_, B>,
         operations: &WriteCompound<'c>,
         reply: &mut CompoundReply<'_>,
-    ) -> Result<bool, Unserved> {
-        let written = if reply.status() == OperationStatus::Ok {
-            self.write_file(call, operations, reply).await
-        } else {
-            Ok(())
-        };
-        if written.is_err() {
-            // It must not be executed again: see the engine.
-            reply.refuse(OperationNumber::Write.number(), OperationStatus::Delay);
-        }
-        self.finish(reply);
-        written.map(|()| true)
-    }
-
-    /// Executes the operations behind SEQUENCE.
-    async fn write_file<B: Bulk>(
-        &mut self,
-        call: &mut ProgramCall<'_, B>,
-        operations: &WriteCompound<'c>,
-        reply: &mut CompoundReply<'_>,
-    ) -> Result<(), Unserved> {
+    ) -> Option<()> {
         let selection = &operations.selection;
-        let found = self.put_handle(selection.handle, selection.behind);
-        let status = found.err().unwrap_or(OperationStatus::Ok);
-        let number = OperationNumber::Putfh.number();
-        if reply.push_status(number, status) != OperationStatus::Ok {
-            return Ok(());
+        self.put_handle(selection.handle, selection.behind).ok()?;
+        if !self.answers_after_write(operations) {
+            return None;
         }
-        let number = OperationNumber::Write.number();
-        let needed = const { rule(OperationNumber::Write).result_bytes };
-        reply.is_last = operations.attributes.is_none();
-        reply.reserve(needed).await;
-        if reply.room() < needed {
-            // The client knows by this that nothing was written.
-            let status = reply.too_big(needed);
-            reply.refuse(number, status);
-            return Ok(());
-        }
+        let sequence = &selection.sequence;
+        let SequenceOutcome::Execute(accepted) = self.ask_for_slot(sequence, call, header) else {
+            return None;
+        };
+        reply.count_later();
+        let begun = self.begin_request(sequence.session, accepted, reply);
+        let is_begun = begun == OperationStatus::Ok && reply.room() >= ROOM;
+        let written = is_begun.then(|| self.write_bytes(&operations.write, call, reply));
+        let Some((results, after)) = written.flatten() else {
+            if let Some(session) = self.session.take() {
+                self.seam.abandon(session.compound);
+            }
+            return None;
+        };
+        // Nothing waits from here on: it must not be executed again.
         self.changes = true;
-        let mut after = None;
-        let results = self
-            .write(&operations.write, call, reply, &mut after)
-            .await?;
-        let status = reply.push(number, &results);
+        let [putfh, write, getattr] = OPERATIONS.map(OperationNumber::number);
+        reply.push_status(putfh, OperationStatus::Ok);
+        reply.is_last = operations.attributes.is_none();
+        let status = reply.push(write, &Ok::<_, OperationStatus>(results));
         if let (OperationStatus::Ok, Some(wanted)) = (status, &operations.attributes) {
             reply.is_last = true;
-            let needed = const { rule(OperationNumber::Getattr).result_bytes };
-            reply.reserve(needed).await;
-            let number = OperationNumber::Getattr.number();
-            self.get_attributes_of(after.as_ref(), wanted, number, reply)
-                .await;
+            let told = self.get_attributes_of(after.as_ref(), wanted, getattr, reply);
+            if at_once(told).is_none() {
+                reply.refuse(getattr, OperationStatus::Delay);
+            }
         }
-        Ok(())
+        self.finish(reply);
+        reply.count([SEQUENCE, putfh, write, getattr].into_iter());
+        Some(())
+    }
+
+    /// Whether a store writes at once, and nothing behind the WRITE waits.
+    fn answers_after_write(&self, operations: &WriteCompound<'_>) -> bool {
+        let Ok(FilePosition::Object(object)) = self.position() else {
+            return false;
+        };
+        let store = object.view().immediate();
+        let wanted = operations.attributes.as_ref();
+        store.is_some_and(|store| store.is_complete())
+            && !self.seam.has_delegations()
+            && wanted.is_none_or(|wanted| are_stored(wanted) && self.told_names(wanted).is_none())
     }
 }

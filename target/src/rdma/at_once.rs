@@ -1,5 +1,5 @@
-//! Calls that are answered in the turn that received them, without a task: those that need nothing
-//! but a buffer for the reply, and that a program executes at once.
+//! Calls that need nothing but a buffer for the reply, and that a program executes at once: they are
+//! answered in the turn that received them or their data, and most of them without a task.
 
 use std::ops::Range;
 
@@ -12,11 +12,11 @@ use millrace_wire::rpcrdma::{
 use millrace_wire::xdr::{Encoder, Padding};
 
 use super::answer::{self, Prepared, ReplyLayout};
-use super::connection::RdmaConnection;
 use super::counters::count;
 use super::pull::remote;
 use super::request::drop_message;
 use super::shortage::refusal as no_room;
+use super::small_data::FetchedItem;
 use super::{Arrived, ResponderShared};
 use crate::call::{Answer, Call, Reply, ReplyParts, Serve, Shortage};
 
@@ -32,7 +32,7 @@ pub fn serve_at_once<S: Serve>(
     }
     // Arguments that have to be fetched are waited for.
     let message = &received.receive[..received.length];
-    if has_reads(message) {
+    if received.fetched.is_none() && has_reads(message) {
         return Some(received);
     }
     let parsed = Header::parse_call(message, &connection.terms().rules);
@@ -48,7 +48,8 @@ pub fn serve_at_once<S: Serve>(
         return Some(received);
     };
     let is_call = matches!(rpc::peek(message), Ok((_, MessageType::Call)));
-    if !is_call || !lists.reads.is_empty() || !shared.programs.is_immediate(message) {
+    let has_all = lists.reads.is_empty() || received.fetched.is_some();
+    if !is_call || !has_all || !shared.programs.is_immediate(message) {
         return Some(received);
     }
     // As in a task: what is taken is charged to the client, and a panic loses no receive.
@@ -106,11 +107,13 @@ enum AnswerAtOnce {
     Nothing,
 }
 
-/// A message that is sent inline, of a call without chunks or with one segment for a result.
+/// A message that is sent inline, of a call without chunks for its reply or with one segment for a
+/// result.
 struct PlainReply {
     buffer: Buffer,
     message: Range<usize>,
     result: Option<PlacedResult>,
+    invalidate: Option<Key>,
 }
 
 /// The result of a call that offers one segment for it, and nothing else.
@@ -118,18 +121,12 @@ struct PlacedResult {
     data: Slice,
     /// Where it goes, and the bytes of it.
     segment: Segment,
-    invalidate: Option<Key>,
 }
 
 impl PlacedResult {
     /// Takes the result from a reply, if it is one slice that fits into the segment.
     #[inline]
-    fn take(
-        parts: &mut ReplyParts,
-        header: &Header<'_>,
-        lists: &Lists<'_>,
-        connection: &RdmaConnection,
-    ) -> Option<Self> {
+    fn take(parts: &mut ReplyParts, lists: &Lists<'_>) -> Option<Self> {
         let segment = lists.only_result()?;
         let ([_], [data]) = (&parts.bulk[..], &parts.slices[..]) else {
             return None;
@@ -141,7 +138,6 @@ impl PlacedResult {
         Some(Self {
             data: parts.slices.pop()?,
             segment: Segment { length, ..segment },
-            invalidate: answer::invalidated(header, lists, connection),
         })
     }
 }
@@ -160,6 +156,7 @@ impl PlainReply {
             mut buffer,
             message,
             result,
+            invalidate,
         } = self;
         let out = &mut Encoder::new(&mut buffer[..message.start]);
         let encoded = match &result {
@@ -173,7 +170,7 @@ impl PlainReply {
         let whole = std::iter::once(buffer.into_slice(0..message.end));
         let mut chain = shared.chain();
         let Some(result) = result else {
-            return Prepared::new(xid, chain, None, whole);
+            return Prepared::new(xid, chain, invalidate, whole);
         };
         answer::write(
             &mut chain,
@@ -182,7 +179,7 @@ impl PlainReply {
         );
         Prepared {
             written: result.segment.length.into(),
-            ..Prepared::new(xid, chain, result.invalidate, whole)
+            ..Prepared::new(xid, chain, invalidate, whole)
         }
     }
 }
@@ -206,11 +203,14 @@ fn serve<S: Serve>(
         return None;
     }
     let mut reply = Reply::new(&shared.pool, buffer, limits, shared.slices());
+    let fetched = received.fetched.as_ref();
+    let argument = fetched.map(|item| item.argument);
     let call = Call {
         connection: connection.identity(),
         arrived: received.arrived,
         message,
-        bulk: &[],
+        bulk: argument.as_slice(),
+        fetched: fetched.map(FetchedItem::bytes),
         padding: Padding::default(),
         is_authenticated: false,
     };
@@ -222,16 +222,18 @@ fn serve<S: Serve>(
     let shortage = match answer {
         Some(Answer::Send) => {
             let result = match is_inline {
-                true => PlacedResult::take(&mut parts, header, lists, connection),
+                true => PlacedResult::take(&mut parts, lists),
                 false => None,
             };
-            if result.is_some() || is_inline && lists.is_empty() && parts.bulk.is_empty() {
+            let returns_chunks = !lists.writes.is_empty() || lists.reply.is_some();
+            if result.is_some() || is_inline && !returns_chunks && parts.bulk.is_empty() {
                 connection.usage().moved(moved.read, moved.written);
                 shared.recycle_slices(parts.slices);
                 return Some(AnswerAtOnce::Plain(PlainReply {
                     buffer: parts.buffer,
                     message: parts.message,
                     result,
+                    invalidate: answer::invalidated(header, lists, connection),
                 }));
             }
             let layout = ReplyLayout::of(&parts, header, lists, inline);

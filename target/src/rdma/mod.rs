@@ -3,7 +3,8 @@
 //!
 //! The path of a call: a receive completes ([`RdmaConnection`]), and if the call needs nothing that
 //! has to be waited for, it is served and answered in the same turn (`at_once`). Otherwise a task
-//! handles it ([`work`]): the message is assembled (`message`), a program serves it, fetching read
+//! handles it ([`work`]). Little data is fetched first (`small_data`): then the call may be served as
+//! the others are. Else the message is assembled (`message`), a program serves it, fetching read
 //! chunks as needed (`pull`), and the reply is sent by RDMA Writes and one Send (`answer`).
 
 mod answer;
@@ -23,6 +24,7 @@ pub mod reverse;
 mod settings;
 mod shared;
 mod shortage;
+mod small_data;
 mod transfers;
 mod unadmitted;
 

@@ -5,16 +5,18 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use arrayvec::ArrayVec;
-use millrace_mempool::Buffer;
+use millrace_mempool::{Buffer, Class};
 use millrace_wire::rpc::{self, MessageType};
 use millrace_wire::rpcrdma::{Body, Fault, FirstWords, Header, Reason, Refusal, Version};
 use millrace_wire::xdr::{ITEMS_MAX, Padding};
 
 use super::answer::{self, Prepared, ReplyLayout};
+use super::at_once::serve_at_once;
 use super::counters::count;
 use super::message::{self, AssemblyError, CallMessage, ReducedItems};
 use super::pull::Puller;
 use super::shortage::refusal as no_room;
+use super::small_data::{self, FetchedItem};
 use super::{RdmaConnection, ResponderShared, compat};
 use crate::call::{Answer, Broken, BulkArgument, Call, Reply, Serve, Shortage};
 use crate::rpc::{ConnectionRef, RequestSlot, ScheduledCall};
@@ -29,6 +31,8 @@ pub struct Arrived {
     pub length: usize,
     /// When it arrived: the time stamp of the reactor's turn.
     pub arrived: Instant,
+    /// Its only item beside the message, if that was fetched.
+    pub(super) fetched: Option<FetchedItem>,
     /// Its sender was verified by an attempt to serve it at once.
     pub is_authenticated: bool,
 }
@@ -48,9 +52,26 @@ pub async fn work<S: Serve>(shared: Rc<ResponderShared<S>>, slot: Rc<RequestSlot
     loop {
         let message = slot.next().await;
         let connection = message.connection.identity().clone();
-        let served = pin!(request(&shared, message));
+        let served = pin!(attempt(&shared, message));
         shared.flow.charged(&connection, served).await;
     }
+}
+
+/// Serves one received message: as those that are served at once, if all that it lacks is little
+/// data.
+async fn attempt<S: Serve>(shared: &ResponderShared<S>, mut message: Arrived) {
+    match small_data::fetch(shared, &message).await {
+        Ok(None) => {}
+        Ok(fetched) => {
+            message.fetched = fetched;
+            match serve_at_once(shared, message) {
+                Some(unserved) => message = unserved,
+                None => return,
+            }
+        }
+        Err(Broken) => return message.connection.repost(shared, message.receive),
+    }
+    request(shared, message).await;
 }
 
 /// Serves one received message. Whatever its content, its receive is posted again before any
@@ -61,6 +82,7 @@ async fn request<S: Serve>(shared: &ResponderShared<S>, message: Arrived) {
         receive,
         length,
         arrived,
+        mut fetched,
         is_authenticated,
     } = message;
     let connection = &connection;
@@ -81,7 +103,7 @@ async fn request<S: Serve>(shared: &ResponderShared<S>, message: Arrived) {
             count(shared, connection, |counters| counters.calls.add(1));
             connection.spoke(shared, header.version);
             let service = connection.in_service(shared);
-            let origin = (arrived, is_authenticated);
+            let origin = (arrived, is_authenticated, &mut fetched);
             let served = serve(shared, connection, header, origin, &mut prepared).await;
             service.over();
             if let Ok(ServeOutcome::Reply | ServeOutcome::Refused(_)) = served {
@@ -131,7 +153,7 @@ async fn serve<S: Serve>(
     shared: &ResponderShared<S>,
     connection: &Rc<RdmaConnection>,
     header: &Header<'_>,
-    (arrived, is_authenticated): (Instant, bool),
+    (arrived, is_authenticated, fetched): (Instant, bool, &mut Option<FetchedItem>),
     prepared: &mut Option<Prepared>,
 ) -> Result<ServeOutcome, Broken> {
     let xid = header.words.xid;
@@ -143,7 +165,16 @@ async fn serve<S: Serve>(
     }
     let lists = header.lists();
     // Before holding any other resource, so that calls never wait for each other.
-    let buffer = connection.reply_buffer(shared).await?;
+    let ready = fetched
+        .as_ref()
+        .and_then(|_| shared.pool.try_obtain(Class::Control));
+    let buffer = match ready {
+        Some(buffer) => buffer,
+        None => {
+            *fetched = None;
+            connection.reply_buffer(shared).await?
+        }
+    };
     let inline = connection.inline();
     let send = inline.limit(header.version);
     let limits = answer::limits(header.version, &lists, send);
@@ -218,6 +249,7 @@ async fn serve<S: Serve>(
         arrived,
         message,
         bulk: &bulk,
+        fetched: fetched.as_ref().map(FetchedItem::bytes),
         padding,
         is_authenticated,
     };

@@ -191,6 +191,7 @@ impl<S: Serve, F: Future<Output = ()>> Responder<S, F> {
             receive,
             length,
             arrived,
+            fetched: None,
             is_authenticated: false,
         };
         if self.refuses || call.connection.has_refused_calls() {

@@ -79,6 +79,9 @@ pub struct Call<'a> {
     /// The data that was moved from the message into read chunks, one entry for each chunk, by
     /// ascending position.
     pub bulk: &'a [BulkArgument],
+    /// The bytes of the only item in `bulk`, if the transport has fetched them before
+    /// ([`Serve::fetches_small_data`]).
+    pub fetched: Option<&'a [u8]>,
     /// The alignment of a message of type RDMA_MSGP; none otherwise.
     pub padding: Padding,
     /// An attempt to serve it at once has verified who sent it ([`Reply::is_authenticated`]).
@@ -536,6 +539,15 @@ pub(crate) fn insert_bulk(
     }
 }
 
+/// Copies data to where the store wants it.
+pub(crate) fn scatter(mut bytes: &[u8], sinks: &[Slice]) {
+    for sink in sinks {
+        let (part, rest) = bytes.split_at(sink.len().min(bytes.len()));
+        sink.copy_from(0, part);
+        bytes = rest;
+    }
+}
+
 /// The programs of this service, as transports see them. One value serves one reactor.
 #[allow(async_fn_in_trait)] // Polled on the core that called; never sent between threads.
 pub trait Serve: Clone + 'static {
@@ -547,11 +559,17 @@ pub trait Serve: Clone + 'static {
     /// has not begun yet need not run ([`ConnectionRef::has_ended`]).
     async fn serve<B: Bulk>(&self, call: Call<'_>, bulk: &mut B, reply: &mut Reply) -> Answer;
 
-    /// Serves a call without data in chunks if it has to wait for nothing. `None` if it may have to:
+    /// Serves a call that has all of its data if it has to wait for nothing. `None` if it may have to:
     /// it has had no effect then, and is to be served by [`serve`](Self::serve), with another reply,
     /// and with [`Call::is_authenticated`] as this one leaves it.
     fn serve_at_once(&self, _call: Call<'_>, _reply: &mut Reply) -> Option<Answer> {
         None
+    }
+
+    /// Whether transports should fetch little data of a call before they have it served: some calls
+    /// are served at once then, and others copy it to its place.
+    fn fetches_small_data(&self) -> bool {
+        false
     }
 
     /// Whether a call message may be served at once. Others need not be tried.

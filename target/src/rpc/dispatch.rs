@@ -232,6 +232,7 @@ impl<P: Programs> Dispatcher<P> {
             message: call.message,
             bulk,
             taken: call.bulk,
+            fetched: call.fetched,
             input,
             program,
             control: &self.inner.control,
@@ -459,7 +460,7 @@ impl<P: Programs> Serve for Dispatcher<P> {
     }
 
     fn serve_at_once(&self, call: Call<'_>, reply: &mut Reply) -> Option<Answer> {
-        let mut input = Decoder::new(call.message);
+        let mut input = Decoder::with_taken(call.message, call.bulk);
         let mut who = Sender::default();
         let accepted = self.accept(&call, &mut input, &mut who, reply);
         reply.is_call_valid = accepted.is_ok();
@@ -478,6 +479,10 @@ impl<P: Programs> Serve for Dispatcher<P> {
             (Err(answer), _) => self.seal_refusal(&who, reply, answer),
         };
         Some(self.ended(answer, reply))
+    }
+
+    fn fetches_small_data(&self) -> bool {
+        self.inner.programs.fetches_small_data()
     }
 
     fn procedure(&self, message: &[u8]) -> Option<&'static ProcedureInfo> {

@@ -24,10 +24,10 @@ use std::time::Instant;
 use millrace_mempool::{Class, Slice};
 use millrace_store::Store;
 use millrace_wire::rpc::{Accepted, ReplyHeader, answer_to};
-use millrace_wire::xdr::{Decode, Decoder, Encode, Error, Result as XdrResult};
+use millrace_wire::xdr::{Data, Decode, Decoder, Encode, Error, Result as XdrResult};
 
 use super::admission::{Admission, AdmissionControl, CallSubject, JournalGuard};
-use super::call::{Answer, Broken, Bulk, BulkArgument, NoBulk, Reply};
+use super::call::{Answer, Broken, Bulk, BulkArgument, NoBulk, Reply, scatter};
 use super::connection::ConnectionRef;
 use super::encode::encode;
 use crate::access::{Access, CallIdentity, ServedExports};
@@ -263,6 +263,8 @@ pub struct ProgramCall<'c, B> {
     /// Its data in chunks.
     pub bulk: &'c mut B,
     pub(super) taken: &'c [BulkArgument],
+    /// The bytes of the only one of these, if they were fetched before.
+    pub(super) fetched: Option<&'c [u8]>,
     /// Behind the header; the arguments are read from a copy.
     pub(super) input: Decoder<'c>,
     pub(super) program: u32,
@@ -452,7 +454,21 @@ impl<'c, B: Bulk> ProgramCall<'c, B> {
             .iter()
             .position(|taken| taken.position == position);
         let index = index.ok_or(Unserved::Garbage)?;
+        if let Some(bytes) = self.fetched {
+            scatter(bytes, sinks);
+            return Ok(());
+        }
         Ok(self.bulk.pull(index, sinks).await?)
+    }
+
+    /// The bytes of an argument, if they came in the message or were fetched before.
+    #[must_use]
+    pub fn bytes(&self, data: Data<'c>) -> Option<&'c [u8]> {
+        match (data, self.taken) {
+            (Data::Inline(bytes), _) => Some(bytes),
+            (Data::Apart(position), [taken]) if taken.position == position => self.fetched,
+            (Data::Apart(_), _) => None,
+        }
     }
 
     /// The header of a reply with results.
@@ -493,7 +509,13 @@ pub trait Program: 'static {
         reply: &mut Reply,
     ) -> Result<ProgramAnswer, Unserved>;
 
-    /// Executes one call that is admitted and has no data in chunks, if it has to wait for nothing.
+    /// Whether some calls with little data are served at once if that has been fetched
+    /// ([`Serve::fetches_small_data`](super::call::Serve::fetches_small_data)).
+    fn fetches_small_data(&self) -> bool {
+        false
+    }
+
+    /// Executes one call that is admitted and has all of its data, if it has to wait for nothing.
     /// `None` if it may have to, or does not decode: it has had no effect then, and
     /// [`serve`](Self::serve) serves it.
     fn serve_at_once(
@@ -531,6 +553,9 @@ pub trait Programs: 'static {
     /// Whether any of them admits a client at this address.
     fn admits(&self, client: IpAddr) -> bool;
 
+    /// Whether any of them wants that ([`Program::fetches_small_data`]).
+    fn fetches_small_data(&self) -> bool;
+
     /// Has the program at a place in the list serve a call.
     ///
     /// # Errors
@@ -562,6 +587,10 @@ impl Programs for () {
     }
 
     fn admits(&self, _: IpAddr) -> bool {
+        false
+    }
+
+    fn fetches_small_data(&self) -> bool {
         false
     }
 
@@ -611,6 +640,10 @@ impl<P: Program, O: Programs> Programs for (P, O) {
 
     fn admits(&self, client: IpAddr) -> bool {
         self.0.admits(client) || self.1.admits(client)
+    }
+
+    fn fetches_small_data(&self) -> bool {
+        self.0.fetches_small_data() || self.1.fetches_small_data()
     }
 
     async fn serve<B: Bulk>(

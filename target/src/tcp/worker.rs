@@ -151,6 +151,7 @@ impl TcpCall {
             arrived: self.arrived,
             message: &self.record.bytes,
             bulk: &[],
+            fetched: None,
             padding: Padding::default(),
             is_authenticated: self.is_authenticated,
         }

@@ -2,9 +2,9 @@
 
 use millrace_mempool::Slice;
 
-use crate::memory::{MemoryStore, StagedAtOnce};
+use crate::memory::MemoryStore;
 use crate::posix::PosixStore;
-use crate::{AccessMask, Attributes, Caller, Handle, Modified, ReadOutcome, Stability, Written};
+use crate::{AccessMask, Attributes, Caller, Handle, Modified, ReadOutcome, Written};
 
 /// Operations of a store that are carried out at once, for callers that do not wait. They are those
 /// of the same names of the store. `None`: the operation would have to wait or fails, and has had no
@@ -104,31 +104,18 @@ impl<'a> Immediate<'a> {
         }
     }
 
-    /// [`FileData::stage_write`](crate::FileData::stage_write).
-    pub fn stage_write(
+    /// [`FileData::stage_write`](crate::FileData::stage_write) and
+    /// [`FileData::commit_write`](crate::FileData::commit_write) of these bytes. They are as stable as
+    /// the store makes anything.
+    pub fn write(
         &self,
         caller: &Caller,
         file: Handle,
         offset: u64,
-        length: u32,
-        slices: &mut Vec<Slice>,
-    ) -> Option<StagedAtOnce> {
-        match self.0 {
-            ImmediateStore::Memory(store) => {
-                store.stage_write_at_once(caller, file, offset, length, slices)
-            }
-            ImmediateStore::Posix(_) => None,
-        }
-    }
-
-    /// [`FileData::commit_write`](crate::FileData::commit_write).
-    pub fn commit_write(
-        &self,
-        staged: StagedAtOnce,
-        stability: Stability,
+        bytes: &[u8],
     ) -> Option<Modified<Written>> {
         match self.0 {
-            ImmediateStore::Memory(store) => Some(store.commit_write_at_once(staged, stability)),
+            ImmediateStore::Memory(store) => store.write_at_once(caller, file, offset, bytes),
             ImmediateStore::Posix(_) => None,
         }
     }

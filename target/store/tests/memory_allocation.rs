@@ -26,6 +26,11 @@ fn round(
     assert_eq!(written.length, length);
     slices.clear();
     now(store.attributes(file)).unwrap();
+    let at_once = store.immediate().unwrap();
+    assert!(at_once.write(&ROOT, file, 70_000, b"in place").is_some());
+    now(store.read(&ROOT, file, 70_000, 8, slices)).unwrap();
+    assert!(at_once.write(&ROOT, file, 70_000, b"replaced").is_some());
+    slices.clear();
 }
 
 #[test]

@@ -462,6 +462,7 @@ fn callers_over_tcp_have_the_same_limits() {
         arrived: clock.now(),
         message: &message,
         bulk: &[],
+        fetched: None,
         padding: Padding::default(),
         is_authenticated: false,
     };

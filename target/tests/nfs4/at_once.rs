@@ -1,5 +1,5 @@
-//! COMPOUNDs that only read and need not wait are answered at once, as those in tasks are. Others
-//! have no effect when that is tried.
+//! COMPOUNDs that only read and need not wait are answered at once, as those in tasks are, and so are
+//! those that write one file. Others have no effect when that is tried.
 
 use std::fs;
 use std::future::Future;
@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
-use millrace::call::{Answer, Limits, one_chunk};
+use millrace::call::{Answer, BulkArgument, Limits, one_chunk};
 use millrace::exports::Rules;
 use millrace::store_times::StoreClass;
 use millrace_mempool::{HugepagePolicy, Registry};
@@ -25,6 +25,8 @@ use crate::support::session_double::SessionDouble;
 use crate::support::{LIMITS, results, rules};
 
 const GETATTR: Operation<'static> = Operation::Getattr(Bitmap::of(&[Number::Size, Number::Change]));
+
+const GETATTR_SIZE: Operation<'static> = Operation::Getattr(Bitmap::of(&[Number::Size]));
 
 /// A file with data in several pieces of memory.
 fn file(bench: &Bench4) -> Vec<u8> {
@@ -177,6 +179,50 @@ fn a_reply_for_which_memory_may_be_missing_is_left_to_a_task() {
 }
 
 #[test]
+fn a_write_is_executed_at_once_when_its_data_is_there() {
+    let bench = Bench4::new();
+    let file = file(&bench);
+    let changed = bench.state.changed.get();
+    let data = [1; 100];
+    let argument = |message: &[u8]| BulkArgument {
+        // Behind it are the operation and the bits of GETATTR.
+        position: message.len() as u32 - 12,
+        length: data.len() as u32,
+    };
+    for (index, wait) in [(0_u32, false), (1, true)] {
+        let write = write_at(StateId::ANONYMOUS, 200 * u64::from(index), Bulk::apart(100));
+        let message = message(&bench, &[put(&file), write, GETATTR_SIZE]);
+        let argument = argument(&message);
+        // Without its data it is not tried, and has no effect.
+        assert_eq!(bench.try_at_once(&message, &[argument], None), None);
+        bench.state.waits.set(wait);
+        let answered = bench.try_at_once(&message, &[argument], Some(&data));
+        assert_eq!(answered.is_none(), wait);
+        let abandoned = 1 + 2 * index;
+        assert_eq!(
+            bench.state.abandoned.get(),
+            abandoned,
+            "the slot is given back"
+        );
+        assert_eq!(bench.state.changed.get(), changed + 1);
+        bench.state.waits.set(false);
+    }
+    // Clients would be asked for the attributes.
+    bench.state.delegates.set(true);
+    let write = write_at(StateId::ANONYMOUS, 0, Bulk::inline(b"other"));
+    bench.sequence.set(bench.sequence.get() - 1);
+    let message = message(&bench, &[put(&file), write, GETATTR_SIZE]);
+    assert_eq!(bench.send_at_once(&message), None);
+    assert_eq!(bench.state.abandoned.get(), 3, "it was not tried");
+    bench.state.delegates.set(false);
+    // The second one was not executed.
+    bench.sequence.set(bench.sequence.get() - 1);
+    let read = bench.run(&[put(&file), read(0, 300)]);
+    let expected = [[1; 100], [7; 100], [7; 100]].concat();
+    assert_eq!(read.data().0, expected);
+}
+
+#[test]
 fn other_compounds_have_no_effect_at_once() {
     let secret = Rules {
         clients: vec!["198.51.100.0/24".parse().unwrap()],
@@ -185,14 +231,28 @@ fn other_compounds_have_no_effect_at_once() {
     let bench = Bench4::with([rules("/export"), secret]);
     let (root, file, top) = (bench.walk("/export"), file(&bench), bench.walk("/"));
     let finished = bench.state.finished.get();
+    let changed = bench.state.changed.get();
     let commit = Operation::Commit(CommitOperation {
         offset: 0,
         count: 0,
     });
     let state = StateId::ANONYMOUS;
+    let unknown = StateId {
+        sequence: 1,
+        other: [9; 12],
+    };
+    let write = write_at(state, 0, Bulk::inline(b"other"));
+    let space = Operation::Getattr(Bitmap::of(&[Number::SpaceFree]));
     let compounds = [
-        vec![put(&file), write_at(state, 0, Bulk::inline(b"other"))],
         vec![put(&file), GETATTR, commit],
+        // A WRITE behind or before others, and such whose results wait.
+        vec![put(&file), GETATTR, write],
+        vec![put(&file), write, read(0, 5)],
+        vec![put(&file), write, write],
+        vec![put(&file), write, space],
+        // To a folder, and with a stateid that nobody has.
+        vec![put(&root), write],
+        vec![put(&file), write_at(unknown, 0, Bulk::inline(b"other"))],
         vec![put(&root), make_directory(b"directory")],
         vec![put(&file), Operation::Savefh(()), GETATTR],
         // Not an object of a store, and a handle that is none.
@@ -217,10 +277,12 @@ fn other_compounds_have_no_effect_at_once() {
     let message = message(&bench, &[put(&file), GETATTR]);
     assert_eq!(bench.send_at_once(&message), None);
     assert_eq!(counts(&bench), before);
+    // The WRITEs that are not allowed had a slot.
     assert_eq!(
         (bench.state.finished.get(), bench.state.abandoned.get()),
-        (finished, 0)
+        (finished, 2)
     );
+    assert_eq!(bench.state.changed.get(), changed);
     let long = Operation::Read(ReadOperation {
         state,
         offset: 0,

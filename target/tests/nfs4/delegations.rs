@@ -543,6 +543,7 @@ fn call_v3(world: &CallbackWorld, procedure: Procedure, arguments: &impl Encode)
         arrived: world.clock.now(),
         message: &message::nfs(1, procedure, arguments),
         bulk: &[],
+        fetched: None,
         padding: Padding::default(),
         is_authenticated: false,
     };

@@ -14,4 +14,5 @@ mod hdr;
 mod long;
 mod pad;
 mod sec;
+mod small_data;
 mod write;

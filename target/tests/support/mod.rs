@@ -162,8 +162,22 @@ pub struct Chunks<'a> {
     pub chunks: Vec<&'a [u8]>,
     pub pulls: usize,
     pub broken: bool,
+    /// Whether the transport fetches the only one before the call is served, if it is small.
+    pub comes_first: bool,
     /// What happens elsewhere while the data is on its way.
     pub meanwhile: Option<Box<dyn FnOnce() + 'a>>,
+}
+
+impl<'a> Chunks<'a> {
+    /// The data that is fetched before a call with these arguments is served.
+    pub fn fetched(&self, arguments: &[BulkArgument]) -> Option<&'a [u8]> {
+        match (arguments, &self.chunks[..]) {
+            ([one], [bytes]) if self.comes_first && one.length <= 4096 => {
+                Some(&bytes[..one.length as usize])
+            }
+            _ => None,
+        }
+    }
 }
 
 impl Bulk for Chunks<'_> {
@@ -351,6 +365,7 @@ impl<S: Store> Bench<S> {
             arrived: Instant::now(),
             message,
             bulk,
+            fetched: None,
             padding,
             is_authenticated: false,
         }

@@ -266,7 +266,8 @@ impl<H: StateSeam, S: Store> Bench4<H, S> {
     ) -> (Answer, Vec<u8>, BulkResults) {
         let connection = self.connection();
         let mut call = call(&connection, message, bulk);
-        if bulk.is_empty() {
+        call.fetched = chunks.fetched(bulk);
+        if bulk.is_empty() || call.fetched.is_some() {
             let mut reply = self.reply();
             if let Some(answer) = self.programs.serve_at_once(call, &mut reply) {
                 return Self::replied(answer, reply);
@@ -280,9 +281,22 @@ impl<H: StateSeam, S: Store> Bench4<H, S> {
 
     /// Sends a call message whose call is answered at once, if it is.
     pub fn send_at_once(&self, message: &[u8]) -> Option<(Answer, Vec<u8>, BulkResults)> {
+        self.try_at_once(message, &[], None)
+    }
+
+    /// The same with data in a chunk, which has been fetched or not.
+    pub fn try_at_once(
+        &self,
+        message: &[u8],
+        bulk: &[BulkArgument],
+        fetched: Option<&[u8]>,
+    ) -> Option<(Answer, Vec<u8>, BulkResults)> {
         let mut reply = self.reply();
         let connection = self.connection();
-        let call = call(&connection, message, &[]);
+        let call = Call {
+            fetched,
+            ..call(&connection, message, bulk)
+        };
         let answer = self.programs.serve_at_once(call, &mut reply)?;
         Some(Self::replied(answer, reply))
     }
@@ -449,6 +463,7 @@ fn call<'c>(
         arrived: Instant::now(),
         message,
         bulk,
+        fetched: None,
         padding: Padding::default(),
         is_authenticated: false,
     }

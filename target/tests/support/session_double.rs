@@ -43,6 +43,8 @@ pub struct SessionDouble {
     pub finished: Cell<u32>,
     pub changed: Cell<u32>,
     pub shapes: RefCell<Vec<(u32, usize)>>,
+    /// Whether clients have delegations.
+    pub delegates: Cell<bool>,
     /// Whether checks of stateids wait for a turn.
     pub waits: Cell<bool>,
     /// Requests that gave their slot back.
@@ -61,6 +63,7 @@ impl Default for SessionDouble {
             cached: RefCell::default(),
             opens: RefCell::default(),
             checks: RefCell::default(),
+            delegates: Cell::default(),
             finished: Cell::new(0),
             changed: Cell::new(0),
             shapes: RefCell::default(),
@@ -393,7 +396,7 @@ impl StateSeam for SessionDouble {
     }
 
     fn has_delegations(&self) -> bool {
-        false
+        self.delegates.get()
     }
 
     async fn begin_change(&self, _: &DoubleRequest, _: &FileIdentity) -> OperationOutcome<()> {

@@ -2,8 +2,8 @@
 
 use millrace_mempool::Slice;
 
-use super::{MemoryStore, StagedAtOnce};
-use crate::{AccessMask, Attributes, Caller, Handle, Modified, ReadOutcome, Stability, Written};
+use super::MemoryStore;
+use crate::{AccessMask, Attributes, Caller, Handle, Modified, ReadOutcome, Written};
 
 /// `None` stands for a failure.
 impl MemoryStore {
@@ -42,23 +42,13 @@ impl MemoryStore {
         self.tree.read(caller, file, offset, length, slices).ok()
     }
 
-    pub(crate) fn stage_write_at_once(
+    pub(crate) fn write_at_once(
         &self,
         caller: &Caller,
         file: Handle,
         offset: u64,
-        length: u32,
-        slices: &mut Vec<Slice>,
-    ) -> Option<StagedAtOnce> {
-        let staged = self.tree.stage_write(caller, file, offset, length, slices);
-        staged.ok()
-    }
-
-    pub(crate) fn commit_write_at_once(
-        &self,
-        staged: StagedAtOnce,
-        stability: Stability,
-    ) -> Modified<Written> {
-        self.tree.commit_write(staged, stability)
+        bytes: &[u8],
+    ) -> Option<Modified<Written>> {
+        self.tree.write(caller, file, offset, bytes).ok()
     }
 }

@@ -7,7 +7,7 @@
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64, fence};
 
-use crate::{Attributes, Kind, Result, StoreError, Time};
+use crate::{Attributes, Caller, Kind, Result, StoreError, Time};
 
 /// Set user id, set group id and sticky bits, beside the permission bits.
 pub(super) const SET_USER: u32 = 0o4000;
@@ -94,6 +94,15 @@ impl Stored {
         self.mode &= !SET_USER;
         if self.mode & 0o010 != 0 {
             self.mode &= !SET_GROUP;
+        }
+    }
+
+    /// Marks a write by a caller that ends at a byte of the file.
+    pub fn note_write(&mut self, end: u64, caller: &Caller) {
+        self.size = self.size.max(end);
+        self.touch_modified();
+        if caller.uid != 0 {
+            self.clear_set_id();
         }
     }
 

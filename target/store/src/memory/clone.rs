@@ -107,7 +107,7 @@ impl Tree {
         if !offset.is_multiple_of(CLONE_BLOCK.into()) {
             return Err(StoreError::Invalid);
         }
-        self.reserve_write((inode, caller), offset, length, sinks)
+        self.reserve_write((inode, caller), offset, length, |slice| sinks.push(slice))
     }
 }
 

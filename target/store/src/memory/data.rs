@@ -199,6 +199,18 @@ impl Tree {
         length: u32,
         slices: &mut Vec<Slice>,
     ) -> Result<StagedWrite<Option<Box<Reservation>>>> {
+        self.stage(caller, handle, offset, length, |slice| slices.push(slice))
+    }
+
+    /// Stages a write. The slices of its memory are passed to `sink` in order.
+    pub(super) fn stage(
+        &self,
+        caller: &Caller,
+        handle: Handle,
+        offset: u64,
+        length: u32,
+        sink: impl FnMut(Slice),
+    ) -> Result<StagedWrite<Option<Box<Reservation>>>> {
         let inode = self.table.get(handle)?;
         inode.file()?;
         require_write(caller, inode.judged(&inode.attributes.live()?))?;
@@ -208,7 +220,7 @@ impl Tree {
         if end.is_none() {
             return Err(StoreError::TooLarge);
         }
-        let reservation = self.reserve_write((inode, caller), offset, length.into(), slices)?;
+        let reservation = self.reserve_write((inode, caller), offset, length.into(), sink)?;
         Ok(StagedWrite {
             file: handle,
             offset,
@@ -217,13 +229,13 @@ impl Tree {
         })
     }
 
-    /// Takes the extents that a write needs. Their slices are appended in order.
+    /// Takes the extents that a write needs. Their slices are passed to `sink` in order.
     pub(super) fn reserve_write(
         &self,
         (inode, caller): (Arc<Inode>, &Caller),
         offset: u64,
         length: u64,
-        slices: &mut Vec<Slice>,
+        mut sink: impl FnMut(Slice),
     ) -> Result<Box<Reservation>> {
         let mut reservation = Reservation::new();
         if let Err(error) = self.reserve(inode.file()?, offset, length, &mut reservation.pieces) {
@@ -233,8 +245,7 @@ impl Tree {
         for piece in &mut reservation.pieces {
             let extent = self.space.take(piece.staged_size());
             piece.extent = Some(extent);
-            self.space
-                .slices(extent, piece.staged_range(), |slice| slices.push(slice));
+            self.space.slices(extent, piece.staged_range(), &mut sink);
         }
         reservation.target = Some(WriteTarget {
             inode,
@@ -287,21 +298,7 @@ impl Tree {
         let outcome = self.commit_reservation(file, &mut reservation);
         reservation.recycle();
         match outcome {
-            Ok(consistency) => {
-                let length = staged.length;
-                // Memory is as stable as it gets: what survives is lost with the process only, and
-                // then the verifier changes.
-                let stability = Stability::FileSync;
-                let written = Written {
-                    length,
-                    stability,
-                    verifier: self.verifier,
-                };
-                Modified {
-                    consistency,
-                    result: Ok(written),
-                }
-            }
+            Ok(consistency) => self.written(staged.length, consistency),
             Err(error) => {
                 let consistency = self.unchanged(file);
                 Modified {
@@ -309,6 +306,21 @@ impl Tree {
                     result: Err(error),
                 }
             }
+        }
+    }
+
+    /// The outcome of a write of so many bytes.
+    pub(super) fn written(&self, length: u32, consistency: Consistency) -> Modified<Written> {
+        let written = Written {
+            length,
+            // Memory is as stable as it gets: what survives is lost with the process only, and then
+            // the verifier changes.
+            stability: Stability::FileSync,
+            verifier: self.verifier,
+        };
+        Modified {
+            consistency,
+            result: Ok(written),
         }
     }
 
@@ -360,11 +372,7 @@ impl Tree {
                 }
             }
         }
-        stored.size = stored.size.max(end);
-        stored.touch_modified();
-        if target.caller.uid != 0 {
-            stored.clear_set_id();
-        }
+        stored.note_write(end, &target.caller);
         writer.publish(&stored);
         Ok(inode.changed(&before, &stored))
     }

@@ -10,7 +10,7 @@
 //! | --- | --- |
 //! | `space`, `extent`, `free`, `scattered` | registered memory: free memory and reference counts |
 //! | `map` | the extents of a file, by offset |
-//! | `data` | reading, writing, resizing |
+//! | `data`, `overwrite` | reading, writing, resizing |
 //! | `ranges`, `turn` | space and holes of files |
 //! | `attributes`, `set`, `permission` | attributes, their changes, and permissions |
 //! | `xattrs` | extended attributes |
@@ -40,6 +40,7 @@ mod inode;
 mod lend;
 mod map;
 mod namespace;
+mod overwrite;
 mod permission;
 mod ranges;
 mod rename;
@@ -260,9 +261,6 @@ impl AccessControl for MemoryStore {
 impl ExtendedAttributes for MemoryStore {
     forward_extended_attributes!(tree);
 }
-
-/// A write that was staged at once.
-pub type StagedAtOnce = StagedWrite<<MemoryStore as FileData>::Reservation>;
 
 impl Store for MemoryStore {
     fn immediate(&self) -> Option<Immediate<'_>> {

@@ -292,6 +292,22 @@ impl Space {
         true
     }
 
+    /// Replaces bytes of an extent from `start` on, if the caller has the only holder. False if not, or
+    /// if its memory is scattered: nothing has changed then.
+    pub fn overwrite(&self, extent: Extent, start: usize, bytes: &[u8]) -> bool {
+        debug_assert!(start + bytes.len() <= extent.size());
+        match extent.memory() {
+            ExtentMemory::Page(first) | ExtentMemory::Block(first) => {
+                let copy = || {
+                    let arena = self.arena_of(first);
+                    arena.copy_from(offset_in_arena(first) + start, bytes);
+                };
+                self.write_alone(extent, copy)
+            }
+            ExtentMemory::Scattered(_) => false,
+        }
+    }
+
     /// Passes slices of a range of a cell's extent to `sink`, in order, or none if the cell is
     /// empty. Each slice is a holder.
     pub fn lend(
@@ -353,7 +369,7 @@ impl Space {
     /// A slice of an extent that begins with a page. It takes over one holder.
     fn slice(self: &Arc<Self>, extent: Extent, first: u32, range: Range<usize>) -> Slice {
         debug_assert!(range.end <= extent.size());
-        let base = first as usize % (ARENA_BLOCKS * PAGES_PER_BLOCK) * PAGE;
+        let base = offset_in_arena(first);
         let place = base + range.start..base + range.end;
         Slice::lent(self.clone(), extent.raw(), place)
     }
@@ -420,6 +436,11 @@ impl Space {
             }
         }
     }
+}
+
+/// Where a page begins in its arena.
+fn offset_in_arena(page: u32) -> usize {
+    page as usize % (ARENA_BLOCKS * PAGES_PER_BLOCK) * PAGE
 }
 
 /// Bytes that a store of this size maps and registers: its size and spare memory.
