@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use millrace_store::Caller;
-use millrace_store::ceph::library::{File, Identity, Inode, Mount, OpenMode};
+use millrace_store::ceph::library::{File, Identity, Inode, Mount};
 use millrace_store::ceph::volume::{CephConfig, CephLimits, MountConfig, Sync};
 use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
@@ -66,13 +66,13 @@ fn main() -> Outcome {
     let identity = Identity::of(&Caller::SUPERUSER);
     let root = Inode::root(&mount)?;
     let name = CString::new(format!(".ceph-load-{}", std::process::id()))?;
-    let inode = Arc::new(root.create(&identity, &name, 0o600)?.0);
+    let (file, _) = root.create(&identity, &name, 0o600)?;
     let target = LoadTarget {
-        file: File::open(&inode, &identity, OpenMode::Write)?,
+        inode: Arc::clone(file.inode()),
         identity,
         root,
         name,
-        inode,
+        file,
     };
     let done = fill(&target.file, load.file_size).and_then(|()| load.run(&target));
     // Its name first, so that nothing stays if the load failed.

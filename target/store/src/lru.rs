@@ -85,8 +85,14 @@ impl<K: Copy + Eq + Hash, V> Lru<K, V> {
 
     /// The least recently used entry.
     pub fn oldest(&self) -> Option<(&K, &V)> {
-        let slot = self.slots.get(self.last as usize)?;
-        slot.entry.as_ref().map(|(key, value)| (key, value))
+        self.oldest_first().next()
+    }
+
+    /// All entries, beginning with the least recently used one.
+    pub fn oldest_first(&self) -> impl Iterator<Item = (&K, &V)> {
+        let slot = |index: u32| self.slots.get(index as usize);
+        let slots = std::iter::successors(slot(self.last), move |one| slot(one.previous));
+        slots.filter_map(|one| one.entry.as_ref().map(|(key, value)| (key, value)))
     }
 
     fn unlink(&mut self, slot: u32) {

@@ -3,6 +3,8 @@
 mod ceph_common;
 mod common;
 
+use std::time::{Duration, Instant};
+
 use ceph_common::{World, conf, config, directory};
 use common::*;
 use millrace_store::ceph::volume::Sync;
@@ -316,4 +318,34 @@ fn links_of_directories_are_counted_whoever_changes_them() {
         assert_eq!(removed.consistency.after.unwrap().links, 3 + round);
         assert_eq!(links(), [3 + round; 2]);
     }
+}
+
+#[test]
+fn a_file_that_was_made_stays_open_for_writing_and_longer_while_it_is_held() {
+    let Some(conf) = conf() else { return };
+    let root = directory(conf.clone());
+    let world = World::open(config(conf, &root));
+    let files = || world.volume.figures().open_files;
+    let sweep_at = |time: Instant, left: u64| {
+        world.store.poll(time);
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while files() != left {
+            assert!(Instant::now() < deadline, "{} are open", files());
+            std::thread::yield_now();
+        }
+    };
+    let names: [&[u8]; 3] = [b"held", b"written and held", b"not held"];
+    let made = names.map(|name| create(&world.store, &ROOT, world.root(), name));
+    assert_eq!(files(), 3);
+    write(&world.store, made[1], 0, b"bytes").unwrap();
+    let holds = [0, 1].map(|index| now(world.hold(made[index])).unwrap());
+    assert_eq!(files(), 3, "what holds them is not among these");
+    let start = Instant::now();
+    sweep_at(start + Duration::from_secs(20), 2);
+    // It takes up its work where it was.
+    write(&world.store, made[0], 0, b"bytes").unwrap();
+    sweep_at(start + Duration::from_secs(70), 0);
+    write(&world.store, made[0], 0, b"bytes").unwrap();
+    drop(holds);
+    sweep_at(start + Duration::from_secs(90), 0);
 }

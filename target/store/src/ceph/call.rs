@@ -165,10 +165,23 @@ impl CallContext {
     /// # Errors
     /// Errors of the cluster.
     pub fn keep(&self, (inode, found): (Inode, Statx)) -> Result<FoundObject> {
-        let key = ObjectKey::of(&found);
-        let inode = self.session.keep(key.inode, inode);
+        let inode = self.session.keep(found.inode, inode);
+        self.kept(inode, &found)
+    }
+
+    /// Keeps a file that the caller has made.
+    ///
+    /// # Errors
+    /// Errors of the cluster.
+    pub fn keep_made(&self, (file, found): (File, Statx)) -> Result<FoundObject> {
+        let inode = self.session.keep_made(found.inode, file, self.caller.uid);
+        self.kept(inode, &found)
+    }
+
+    fn kept(&self, inode: Arc<Inode>, found: &Statx) -> Result<FoundObject> {
+        let key = ObjectKey::of(found);
         Ok(FoundObject {
-            attributes: self.described(&inode, &found)?,
+            attributes: self.described(&inode, found)?,
             handle: key.handle(self.session.file_system),
             inode,
         })

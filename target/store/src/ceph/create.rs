@@ -159,7 +159,7 @@ fn file(
         };
         let refused = match made {
             Ok(made) => {
-                let made = context.keep(made)?;
+                let made = context.keep_made(made)?;
                 return match how {
                     CreateHow::Exclusive(verifier, set) => {
                         claim(context, place, made, *verifier, set)

@@ -110,6 +110,11 @@ impl SessionLeases {
         }
     }
 
+    /// Whether there are any.
+    pub fn exist(&self) -> bool {
+        self.time.is_some()
+    }
+
     fn lock(&self) -> MutexGuard<'_, KeptLeases> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,7 +1,7 @@
 //! A mount, and the objects and files that are kept of it. All of it is used by helpers only, since
 //! also closing may block.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
@@ -20,6 +20,12 @@ const OBJECT_IDLE: Duration = Duration::from_secs(60);
 
 /// How long an unused file stays open. An open file delays changes by other servers.
 const FILE_IDLE: Duration = Duration::from_secs(5);
+
+/// How long one that is open for writing stays so while it is held. When it is closed, and the file
+/// stays open for reading only, the metadata server records that it is not written any more, but not
+/// at once: for up to five seconds, others that open the file wait. Where there are leases it is as
+/// for other files: a file that is open for writing has none.
+const HELD_FILE_IDLE: Duration = Duration::from_secs(60);
 
 /// A mount and what is open.
 pub(super) struct Session {
@@ -159,6 +165,23 @@ impl Session {
         value
     }
 
+    /// Keeps a file that a user has made, and that is open for writing: most are written next, and
+    /// others that open it do not wait ([`HELD_FILE_IDLE`]).
+    pub fn keep_made(&self, number: u64, made: File, user: u32) -> Arc<Inode> {
+        let (inode, made) = (Arc::clone(made.inode()), Arc::new(made));
+        insert(&self.objects, number, &inode, 0, self.most);
+        if self.keeps_writing() {
+            let key = (number, OpenMode::Write);
+            insert(&self.files, key, &made, user, self.most);
+        }
+        inode
+    }
+
+    /// Whether files stay open for writing without being written. Leases are not given then.
+    fn keeps_writing(&self) -> bool {
+        !self.leases.exist()
+    }
+
     /// An object's file, open for reading or writing by a user.
     ///
     /// # Errors
@@ -247,27 +270,23 @@ impl Session {
         // Not under the lock: closing may block, and reactors release files.
         let released = std::mem::take(&mut *lock(&self.released));
         drop(released);
-        drop(idle(&self.files, now, FILE_IDLE));
-        drop(idle(&self.objects, now, OBJECT_IDLE));
+        let held: HashSet<u64> = lock(&self.held).keys().copied().collect();
+        let is_held = |key: &(u64, OpenMode)| key.1 == OpenMode::Write && held.contains(&key.0);
+        let file_idle = |key: &_| match self.keeps_writing() && is_held(key) {
+            true => HELD_FILE_IDLE,
+            false => FILE_IDLE,
+        };
+        drop(idle(&self.files, now, FILE_IDLE, file_idle));
+        drop(idle(&self.objects, now, OBJECT_IDLE, |_| OBJECT_IDLE));
     }
 
     /// Open files whose writes may not be durable yet.
     pub fn written_files(&self) -> Vec<Arc<File>> {
-        let mut files = lock(&self.files);
-        let mut written = Vec::new();
-        let count = files.len();
-        for _ in 0..count {
-            let Some((key, _)) = files.oldest() else {
-                break;
-            };
-            let key = *key;
-            if let Some(entry) = files.get(&key)
-                && key.1 == OpenMode::Write
-            {
-                written.push(Arc::clone(&entry.value));
-            }
-        }
-        written
+        let files = lock(&self.files);
+        let written = files
+            .oldest_first()
+            .filter(|(key, _)| key.1 == OpenMode::Write);
+        written.map(|(_, entry)| Arc::clone(&entry.value)).collect()
     }
 
     /// Objects known, and files open.
@@ -299,22 +318,22 @@ fn insert<K: Copy + Eq + std::hash::Hash, T>(
     drop(gone);
 }
 
-/// Removes the entries that have been idle for a time.
+/// Removes the entries that have been idle for `least`, and for a time of their own.
 fn idle<K: Copy + Eq + std::hash::Hash, T>(
     table: &Mutex<Lru<K, IdleEntry<T>>>,
     now: Instant,
-    time: Duration,
+    least: Duration,
+    own: impl Fn(&K) -> Duration,
 ) -> Vec<IdleEntry<T>> {
     let mut entries = lock(table);
-    let mut gone = Vec::new();
-    while let Some((key, entry)) = entries.oldest() {
-        if now.saturating_duration_since(entry.used) < time {
-            break;
-        }
-        let key = *key;
-        gone.extend(entries.remove(&key));
-    }
-    gone
+    let unused = |entry: &IdleEntry<T>| now.saturating_duration_since(entry.used);
+    let idle = (entries.oldest_first()).take_while(|(_, entry)| unused(entry) >= least);
+    let keys: Vec<K> = idle
+        .filter(|(key, entry)| unused(entry) >= own(key))
+        .map(|(key, _)| *key)
+        .collect();
+    let gone = keys.iter().filter_map(|key| entries.remove(key));
+    gone.collect()
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

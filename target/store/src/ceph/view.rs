@@ -70,7 +70,7 @@ impl ReactorView {
         };
         match self.next_sweep.get() {
             Some(next) if now < next => return released,
-            Some(_) => self.volume.request_sweep(),
+            Some(_) => self.volume.request_sweep(now),
             None => {}
         }
         self.next_sweep.set(Some(now + SWEEP));

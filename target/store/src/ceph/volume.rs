@@ -423,14 +423,15 @@ impl CephVolume {
     }
 
     /// Has a helper close what has been idle for long.
-    pub(super) fn request_sweep(&self) {
-        self.request(
-            |state| &state.sweeper,
-            |session| session.sweep(Instant::now()),
-        );
+    pub(super) fn request_sweep(&self, now: Instant) {
+        self.request(|state| &state.sweeper, move |session| session.sweep(now));
     }
 
-    fn request(&self, closer: fn(&VolumeState) -> &Closer, close: fn(&Session)) {
+    fn request(
+        &self,
+        closer: fn(&VolumeState) -> &Closer,
+        close: impl FnOnce(&Session) + Send + 'static,
+    ) {
         if closer(&self.0).is_requested.swap(true, SeqCst) {
             return;
         }

@@ -54,6 +54,17 @@ impl File {
         })
     }
 
+    /// A file that the library has opened for this value. `None`: it has not.
+    ///
+    /// # Safety
+    /// It is of this object, and nothing else closes it.
+    pub(super) unsafe fn opened(inode: Arc<Inode>, raw: *mut RawFile) -> Option<Self> {
+        Some(Self {
+            raw: NonNull::new(raw)?,
+            inode,
+        })
+    }
+
     /// The object.
     pub fn inode(&self) -> &Arc<Inode> {
         &self.inode

@@ -9,12 +9,13 @@ use rustix::io::Errno;
 
 use super::bindings::{
     ALL_STATS, InodeNumber, NO_FOLLOW, RawFile, RawIdentity, RawInode, RawMount, SET_ACCESSED,
-    SET_GID, SET_MODE, SET_MODIFIED, SET_SIZE, SET_UID, Statx, ceph_ll_close, ceph_ll_create,
-    ceph_ll_getattr, ceph_ll_getxattr, ceph_ll_link, ceph_ll_listxattr, ceph_ll_lookup,
-    ceph_ll_lookup_inode, ceph_ll_lookup_root, ceph_ll_mkdir, ceph_ll_mknod, ceph_ll_put,
-    ceph_ll_readlink, ceph_ll_removexattr, ceph_ll_rename, ceph_ll_rmdir, ceph_ll_setattr,
-    ceph_ll_setxattr, ceph_ll_statfs, ceph_ll_symlink, ceph_ll_sync_inode, ceph_ll_unlink,
+    SET_GID, SET_MODE, SET_MODIFIED, SET_SIZE, SET_UID, Statx, ceph_ll_create, ceph_ll_getattr,
+    ceph_ll_getxattr, ceph_ll_link, ceph_ll_listxattr, ceph_ll_lookup, ceph_ll_lookup_inode,
+    ceph_ll_lookup_root, ceph_ll_mkdir, ceph_ll_mknod, ceph_ll_put, ceph_ll_readlink,
+    ceph_ll_removexattr, ceph_ll_rename, ceph_ll_rmdir, ceph_ll_setattr, ceph_ll_setxattr,
+    ceph_ll_statfs, ceph_ll_symlink, ceph_ll_sync_inode, ceph_ll_unlink,
 };
+use super::file::File;
 use super::identity::Identity;
 use super::mount::Mount;
 use super::outcome;
@@ -147,14 +148,20 @@ impl Inode {
         })
     }
 
-    /// Makes a regular file. [`Errno::EXIST`] if the name is taken.
+    /// Makes a regular file, and opens it for [writing](super::OpenMode::Write). [`Errno::EXIST`] if
+    /// the name is taken.
     ///
     /// # Errors
     /// As the kernel's.
-    pub fn create(&self, identity: &Identity, name: &CStr, mode: u32) -> Found {
+    pub fn create(
+        &self,
+        identity: &Identity,
+        name: &CStr,
+        mode: u32,
+    ) -> Result<(File, Statx), Errno> {
         let mut file: *mut RawFile = ptr::null_mut();
-        let made = self.below(identity, |mount, parent, out, found, by| {
-            let flags = libc::O_CREAT | libc::O_EXCL | libc::O_WRONLY | libc::O_NOFOLLOW;
+        let (made, found) = self.below(identity, |mount, parent, out, found, by| {
+            let flags = libc::O_CREAT | libc::O_EXCL | libc::O_RDWR | libc::O_NOFOLLOW;
             let (name, opened) = (name.as_ptr(), &raw mut file);
             // SAFETY: as in `lookup`; it opens the file too.
             unsafe {
@@ -162,12 +169,10 @@ impl Inode {
                     mount, parent, name, mode, flags, out, opened, found, ALL_STATS, 0, by,
                 )
             }
-        });
-        if !file.is_null() {
-            // SAFETY: just opened, and used nowhere else.
-            unsafe { ceph_ll_close(self.mount.as_ptr(), file) };
-        }
-        made
+        })?;
+        // SAFETY: just opened, and used nowhere else.
+        let file = unsafe { File::opened(Arc::new(made), file) };
+        Ok((file.ok_or(Errno::IO)?, found))
     }
 
     /// Makes a directory.
