@@ -2,13 +2,10 @@
 //! at once, and bytes in the core's cache are copied to their place faster than a call is suspended
 //! half-way.
 
-use std::rc::Rc;
-
 use millrace_mempool::{Buffer, Class};
 use millrace_wire::rpc::{self, MessageType};
 use millrace_wire::rpcrdma::{Body, Header, ReadChunk};
 
-use super::connection::RdmaConnection;
 use super::message::are_reduced;
 use super::pull::Puller;
 use super::{Arrived, ResponderShared};
@@ -39,18 +36,16 @@ pub async fn fetch<S: Serve>(
     shared: &ResponderShared<S>,
     call: &Arrived,
 ) -> Result<Option<FetchedItem>, Broken> {
-    let connection = &call.connection;
-    let Some((xid, chunk, argument)) = small_item(shared, call, connection) else {
+    let Some((xid, chunk, argument)) = small_item(shared, call) else {
         return Ok(None);
     };
     let Some(buffer) = shared.pool.try_obtain(Class::Control) else {
         return Ok(None);
     };
     let memory = buffer.into_slice(0..argument.length as usize);
-    let puller = Puller::new(shared, connection, xid);
+    let puller = Puller::new(shared, &call.connection, xid);
     let sinks = std::slice::from_ref(&memory);
-    let fetched = puller.fetch(chunk, 0, sinks).await;
-    match fetched {
+    match puller.fetch(chunk, 0, sinks).await {
         // The client is told by the ordinary way.
         Err(Broken) if puller.is_refused() => Ok(None),
         Err(Broken) => Err(Broken),
@@ -65,8 +60,8 @@ pub async fn fetch<S: Serve>(
 fn small_item<'a, S: Serve>(
     shared: &ResponderShared<S>,
     call: &'a Arrived,
-    connection: &Rc<RdmaConnection>,
 ) -> Option<(u32, ReadChunk<'a>, BulkArgument)> {
+    let connection = &call.connection;
     let waits = !connection.answers_at_once() || !shared.remote_access_failures.is_empty();
     if waits || !shared.programs.fetches_small_data() {
         return None;
