@@ -39,17 +39,10 @@ pub fn serve_at_once<S: Serve>(
     let Ok(header) = &parsed else {
         return Some(received);
     };
-    let Body::Message {
-        lists,
-        message,
-        padding: None,
-    } = &header.body
-    else {
+    let Some((lists, message)) = immediate_call(shared, header) else {
         return Some(received);
     };
-    let is_call = matches!(rpc::peek(message), Ok((_, MessageType::Call)));
-    let has_all = lists.reads.is_empty() || received.fetched.is_some();
-    if !is_call || !has_all || !shared.programs.is_immediate(message) {
+    if !lists.reads.is_empty() && received.fetched.is_none() {
         return Some(received);
     }
     // As in a task: what is taken is charged to the client, and a panic loses no receive.
@@ -95,6 +88,24 @@ pub fn serve_at_once<S: Serve>(
     };
     connection.send_at_once(shared, reply);
     None
+}
+
+/// The lists and the message of a call that may be served at once, when all of it is there.
+#[inline]
+pub fn immediate_call<'h, 'a, S: Serve>(
+    shared: &ResponderShared<S>,
+    header: &'h Header<'a>,
+) -> Option<(&'h Lists<'a>, &'a [u8])> {
+    let Body::Message {
+        lists,
+        message,
+        padding: None,
+    } = &header.body
+    else {
+        return None;
+    };
+    let is_call = matches!(rpc::peek(message), Ok((_, MessageType::Call)));
+    (is_call && shared.programs.is_immediate(message)).then_some((lists, message))
 }
 
 /// What is sent for a call.

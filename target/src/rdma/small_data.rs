@@ -3,9 +3,9 @@
 //! half-way.
 
 use millrace_mempool::{Buffer, Class};
-use millrace_wire::rpc::{self, MessageType};
-use millrace_wire::rpcrdma::{Body, Header, ReadChunk};
+use millrace_wire::rpcrdma::{Header, ReadChunk};
 
+use super::at_once::immediate_call;
 use super::message::are_reduced;
 use super::pull::Puller;
 use super::{Arrived, ResponderShared};
@@ -68,23 +68,14 @@ fn small_item<'a, S: Serve>(
     }
     let parsed = Header::parse_call(&call.receive[..call.length], &connection.terms().rules);
     let header = parsed.as_ref().ok()?;
-    let Body::Message {
-        lists,
-        message,
-        padding: None,
-    } = &header.body
-    else {
-        return None;
-    };
+    let (lists, message) = immediate_call(shared, header)?;
     let mut chunks = lists.reads.chunks();
     let (Some(chunk), None) = (chunks.next(), chunks.next()) else {
         return None;
     };
     let argument = chunk.taken()?;
     let is_small = (1..=SMALL).contains(&(argument.length as usize));
-    let is_call = matches!(rpc::peek(message), Ok((_, MessageType::Call)));
-    let may = is_small && is_call && shared.programs.is_immediate(message);
     // Also false of a chunk that holds the whole message.
     let is_reduced = argument.position > 0 && are_reduced(shared, message, lists);
-    (may && is_reduced).then_some((header.words.xid, chunk, argument))
+    (is_small && is_reduced).then_some((header.words.xid, chunk, argument))
 }

@@ -1,7 +1,7 @@
 //! A mount, and the objects and files that are kept of it. All of it is used by helpers only, since
 //! also closing may block.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
@@ -267,16 +267,21 @@ impl Session {
 
     /// Lets go of what has not been used for long.
     pub fn sweep(&self, now: Instant) {
-        // Not under the lock: closing may block, and reactors release files.
+        // Not under the locks: closing may block, and reactors release files.
         let released = std::mem::take(&mut *lock(&self.released));
         drop(released);
-        let held: HashSet<u64> = lock(&self.held).keys().copied().collect();
-        let is_held = |key: &(u64, OpenMode)| key.1 == OpenMode::Write && held.contains(&key.0);
-        let file_idle = |key: &_| match self.keeps_writing() && is_held(key) {
-            true => HELD_FILE_IDLE,
-            false => FILE_IDLE,
+        let unused = {
+            let held = lock(&self.held);
+            let is_held = |key: &(u64, OpenMode)| {
+                self.keeps_writing() && key.1 == OpenMode::Write && held.contains_key(&key.0)
+            };
+            let time = |key: &_| match is_held(key) {
+                true => HELD_FILE_IDLE,
+                false => FILE_IDLE,
+            };
+            idle(&self.files, now, FILE_IDLE, time)
         };
-        drop(idle(&self.files, now, FILE_IDLE, file_idle));
+        drop(unused);
         drop(idle(&self.objects, now, OBJECT_IDLE, |_| OBJECT_IDLE));
     }
 
