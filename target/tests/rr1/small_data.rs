@@ -40,6 +40,7 @@ fn begin_write(nfs: &mut Nfs, file: FileHandle, source: &Memory) {
         ..CallChunks::default()
     };
     nfs.world.post(0, &inline(&chunks, &rpc));
+    nfs.world.settle();
 }
 
 #[track_caller]
@@ -97,13 +98,13 @@ fn data_of_a_call_that_a_limit_may_delay_is_copied_to_its_place() {
 fn without_memory_for_it_data_is_fetched_to_its_place() {
     let mut nfs = Nfs::new();
     let (file, source) = (nfs.file(b"f", b"before"), source(&mut nfs));
-    // All but one buffer, which the reply needs.
+    // All buffers, so that the reply takes the connection's own; then all but one.
     let pool = nfs.world.shared.pool.clone();
     let mut taken: Vec<_> = std::iter::from_fn(|| pool.try_acquire(Class::Control)).collect();
-    taken.pop();
     nfs.world.trace();
     for _ in 0..3 {
         assert!(write(&mut nfs, file, &source).is_ok());
+        taken.pop();
     }
     assert!(fetches(&mut nfs) >= 3);
     assert_eq!(nfs.content(file), [5; LENGTH as usize]);
@@ -118,7 +119,6 @@ fn a_connection_that_refuses_calls_answers_the_one_whose_data_comes() {
     let (file, source) = (nfs.file(b"f", b"before"), source(&mut nfs));
     network.set_latency(Duration::from_millis(1));
     begin_write(&mut nfs, file, &source);
-    nfs.world.settle();
     nfs.world.pass(Duration::from_millis(1));
     assert_eq!((nfs.world.calls(), fetches(&mut nfs)), (1, 1));
     // A call after that is refused, with all that come later on its connection.
@@ -134,18 +134,20 @@ fn a_connection_that_refuses_calls_answers_the_one_whose_data_comes() {
 
 #[test]
 fn nothing_is_left_of_a_connection_that_ends_while_data_comes() {
-    let network = loopback();
+    let mut fetching = 0;
     for turns in 0..12 {
+        let network = loopback();
         let mut nfs = Nfs::new();
         let (file, source) = (nfs.file(b"f", b"before"), source(&mut nfs));
-        network.set_latency(Duration::from_micros(100));
+        network.set_latency(Duration::from_millis(1));
         begin_write(&mut nfs, file, &source);
         for _ in 0..turns {
-            nfs.world.pass(Duration::from_micros(50));
+            nfs.world.pass(Duration::from_micros(500));
         }
+        fetching += nfs.world.calls();
         nfs.world.abort(0);
         for _ in 0..40 {
-            nfs.world.pass(Duration::from_micros(50));
+            nfs.world.pass(Duration::from_micros(500));
         }
         nfs.world.pass(Duration::from_secs(20));
         assert_eq!(nfs.world.calls(), 0, "{turns} turns");
@@ -154,4 +156,5 @@ fn nothing_is_left_of_a_connection_that_ends_while_data_comes() {
         network.set_latency(Duration::ZERO);
         nfs.world.check_clean();
     }
+    assert!(fetching > 2, "{fetching} ended while data was on its way");
 }
