@@ -33,6 +33,8 @@ fn exports_come_and_go() {
             "20MiB/s",
             "--anon-uid",
             "99",
+            "--inodes",
+            "1000000",
         ],
     ];
     has(
@@ -42,7 +44,7 @@ fn exports_come_and_go() {
     let export = bench.json(&["config", "get", "exports[/new]"]);
     assert_eq!(
         export["store"],
-        serde_json::json!({"kind": "memory", "size": "64MiB"})
+        serde_json::json!({"kind": "memory", "size": "64MiB", "inodes": 1_000_000})
     );
     assert_eq!(
         export["clients"],

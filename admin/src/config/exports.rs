@@ -57,6 +57,11 @@ pub enum Store {
     Memory {
         /// Bytes for data and names together.
         size: ByteSize,
+        /// Most files, where each further hard link counts as one; one for each 4 KiB of `size`
+        /// if absent.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        #[schema(minimum = 1, maximum = 4_294_967_295_u64)]
+        inodes: Option<u32>,
     },
     /// In a folder of a file system of the host.
     Posix(Posix),

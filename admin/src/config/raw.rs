@@ -133,6 +133,7 @@ enum StoreKind {
 pub(super) struct StoreRaw {
     kind: StoreKind,
     size: Option<ByteSize>,
+    inodes: Option<Whole>,
     root: Option<PathBuf>,
     direct: Option<DirectIo>,
     sync: Option<SyncMode>,
@@ -171,8 +172,10 @@ impl<'de> Deserialize<'de> for Whole {
 }
 
 impl StoreRaw {
-    /// Whether keys of folders and clusters, of folders only, and of clusters only are there.
-    fn keys(&self) -> [bool; 3] {
+    /// Whether keys of exports in memory, of folders and clusters, of folders only, and of clusters
+    /// only are there.
+    fn keys(&self) -> [bool; 4] {
+        let of_memory = self.size.is_some() || self.inodes.is_some();
         let limits = self.limits.as_ref();
         let of_folders = self.direct.is_some()
             || self.groups.is_some()
@@ -188,7 +191,7 @@ impl StoreRaw {
             || self.delegations.is_some()
             || limits.is_some_and(|limits| limits.cache.is_some());
         let of_both = self.root.is_some() || self.sync.is_some() || self.limits.is_some();
-        [of_both, of_folders, of_clusters]
+        [of_memory, of_both, of_folders, of_clusters]
     }
 
     fn posix(self) -> Result<Posix, &'static str> {
@@ -250,29 +253,33 @@ impl TryFrom<StoreRaw> for Store {
     type Error = &'static str;
 
     fn try_from(raw: StoreRaw) -> Result<Self, &'static str> {
-        let [of_both, of_folders, of_clusters] = raw.keys();
+        let [of_memory, of_both, of_folders, of_clusters] = raw.keys();
         match raw.kind {
             StoreKind::Memory => match raw.size {
-                Some(size) if !of_both && !of_folders && !of_clusters => Ok(Self::Memory { size }),
+                Some(size) if !of_both && !of_folders && !of_clusters => Ok(Self::Memory {
+                    size,
+                    inodes: raw.inodes.map(|Whole(inodes)| inodes),
+                }),
                 Some(_) => Err(
-                    "a store of kind memory has the one key `size`; `root`, `direct`, `sync`, \
-                     `groups`, `identity`, `mounts`, `exclusive` and `limits` are keys of kind \
-                     posix, and `conf`, `user`, `keyring`, `file_system`, `read_only` and \
+                    "a store of kind memory has the keys `size` and `inodes`; `root`, `direct`, \
+                     `sync`, `groups`, `identity`, `mounts`, `exclusive` and `limits` are keys of \
+                     kind posix, and `conf`, `user`, `keyring`, `file_system`, `read_only` and \
                      `delegations` of kind ceph",
                 ),
                 None => Err("a store of kind memory needs the key `size`, such as 1GiB"),
             },
-            StoreKind::Posix if raw.size.is_some() || of_clusters => Err(
+            StoreKind::Posix if of_memory || of_clusters => Err(
                 "a store of kind posix has the keys `root`, `direct`, `sync`, `groups`, \
-                 `identity`, `mounts`, `exclusive` and `limits`; `size` is a key of kind memory, \
-                 and `conf`, `user`, `keyring`, `file_system`, `read_only`, `delegations` and \
-                 `limits.cache` of kind ceph",
+                 `identity`, `mounts`, `exclusive` and `limits`; `size` and `inodes` are keys of \
+                 kind memory, and `conf`, `user`, `keyring`, `file_system`, `read_only`, \
+                 `delegations` and `limits.cache` of kind ceph",
             ),
             StoreKind::Posix => raw.posix().map(Self::Posix),
-            StoreKind::Ceph if raw.size.is_some() || of_folders => Err(
+            StoreKind::Ceph if of_memory || of_folders => Err(
                 "a store of kind ceph has the keys `conf`, `user`, `keyring`, `file_system`, \
                  `root`, `sync`, `read_only`, `delegations` and `limits` (`open_files`, `threads`, \
-                 `queue`, `cache`); `size` is a key of kind memory, and the others of kind posix",
+                 `queue`, `cache`); `size` and `inodes` are keys of kind memory, and the others \
+                 of kind posix",
             ),
             StoreKind::Ceph => raw.ceph().map(Self::Ceph),
         }

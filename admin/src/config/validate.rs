@@ -374,13 +374,19 @@ impl Problems {
 
     fn store(&mut self, path: &KeyPath, store: &Store) {
         match store {
-            Store::Memory { size } if *size < MEMORY_STORE_MIN => {
-                let message =
-                    format!("{size} is too small; accepted is {MEMORY_STORE_MIN} or more");
-                self.add(&path.key("size"), message);
+            Store::Memory { size, inodes } => {
+                if *size < MEMORY_STORE_MIN {
+                    let message =
+                        format!("{size} is too small; accepted is {MEMORY_STORE_MIN} or more");
+                    self.add(&path.key("size"), message);
+                }
+                if *inodes == Some(0) {
+                    let message = "0 is too small; the root directory is one";
+                    self.add(&path.key("inodes"), message);
+                }
             }
-            // The others are checked together.
-            Store::Memory { .. } | Store::Posix(_) | Store::Ceph(_) => {}
+            // These are checked together.
+            Store::Posix(_) | Store::Ceph(_) => {}
         }
     }
 

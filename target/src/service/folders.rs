@@ -247,8 +247,10 @@ pub fn new_of(running: &Config, next: &Config) -> Config {
     for export in &mut new.exports {
         let mut known = running.exports.iter();
         if known.any(|one| one.path == export.path) {
-            let size = config::ByteSize(0);
-            export.store = config::Store::Memory { size };
+            export.store = config::Store::Memory {
+                size: config::ByteSize(0),
+                inodes: None,
+            };
         }
     }
     new

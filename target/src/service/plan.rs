@@ -54,8 +54,8 @@ pub fn volume(
 ) -> Result<AnyVolume, ConfigProblem> {
     let export = &config.exports[index];
     match &export.store {
-        config::Store::Memory { size } => {
-            let store = in_memory(export, *size, registry);
+        config::Store::Memory { size, inodes } => {
+            let store = in_memory(export, *size, *inodes, registry);
             store.map(AnyVolume::Memory).map_err(|error| {
                 let path = KeyPath::root().key("exports").index(index);
                 ConfigProblem::new(path.key("store").key("size"), error.to_string())
@@ -77,6 +77,7 @@ pub fn volume(
 fn in_memory(
     export: &config::Export,
     size: ByteSize,
+    inodes: Option<u32>,
     registry: &Registry,
 ) -> Result<MemoryStore, ArenaError> {
     let since = SystemTime::now()
@@ -84,7 +85,7 @@ fn in_memory(
         .unwrap_or_default();
     let memory = MemoryConfig {
         size_bytes: size.bytes(),
-        inodes: None,
+        inodes: inodes.map(u64::from),
         file_system: ExportId::of(&export.path).0,
         epoch: u64::try_from(since.as_nanos()).unwrap_or(u64::MAX),
         // Usable by all users from the start, also if clients' root is squashed; a client's root
@@ -279,7 +280,34 @@ fn iwarp(fabric: &config::Fabric) -> std::io::Result<(AnyProvider, ProviderKindC
 
 #[cfg(test)]
 mod tests {
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+
+    use millrace_mempool::HugepagePolicy;
+    use millrace_store::{Namespace, Store};
+
     use super::*;
+
+    #[test]
+    fn an_export_in_memory_has_as_many_files_as_the_key_says() {
+        let registry = Registry::new(HugepagePolicy::Off);
+        for (inodes, most) in [("", 16 * 1024), (", inodes: 7", 7)] {
+            let text = format!(
+                "exports: [{{ path: /a, store: {{ kind: memory, size: 16MiB{inodes} }} }}]"
+            );
+            let config = config::parse(&text, "a.yaml").unwrap();
+            let Ok(AnyVolume::Memory(store)) = volume(&config, 0, &registry) else {
+                panic!("it is in memory");
+            };
+            let taken = store.usage().inodes;
+            let told = pin!(store.statistics(store.root()));
+            let mut context = Context::from_waker(Waker::noop());
+            let Poll::Ready(Ok(told)) = told.poll(&mut context) else {
+                panic!("memory tells it at once");
+            };
+            assert_eq!((taken, told.total_inodes), (1, most));
+        }
+    }
 
     #[test]
     fn rr1_done_01_only_listeners_in_classic_mode_can_expose() {

@@ -87,7 +87,7 @@ pub fn size(config: &Config, load: Load) -> Option<Sizing> {
     let pools_bytes = pool_bytes.checked_mul(reactors)?;
     let mut stores_bytes = 0_u64;
     for export in &config.exports {
-        if let Store::Memory { size } = &export.store {
+        if let Store::Memory { size, .. } = &export.store {
             // Each is a separate mapping, of whole huge pages.
             let bytes = mapped_bytes(size.bytes()).checked_next_multiple_of(HUGE_PAGE)?;
             stores_bytes = stores_bytes.checked_add(bytes)?;

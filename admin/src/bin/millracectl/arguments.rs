@@ -227,6 +227,7 @@ mod tests {
                 "exports", "add", "/a", "--memory", "1GiB", "--sync", "relaxed",
             ],
             &["exports", "add", "/a", "--posix", "/a", "--direct", "maybe"],
+            &["exports", "add", "/a", "--posix", "/a", "--inodes", "9"],
             &["config", "set"],
             &["--token", "s3cret", "version"],
         ] {

@@ -54,6 +54,9 @@ pub struct Add {
         required_unless_present = "posix"
     )]
     memory: Option<ByteSize>,
+    /// The most files in memory; one for each 4 KiB of the size if left out.
+    #[arg(long, value_name = "NUMBER", requires = "memory")]
+    inodes: Option<u32>,
     /// Serve a folder of the server's host.
     #[arg(long, value_name = "FOLDER", group = "store")]
     posix: Option<PathBuf>,
@@ -144,7 +147,10 @@ fn position(list: &[Value], path: &str) -> Option<usize> {
 /// The entry of `exports`, with the given options only.
 fn entry(add: &Add) -> Value {
     let store = match (&add.memory, &add.posix) {
-        (Some(size), _) => json!(Store::Memory { size: *size }),
+        (Some(size), _) => json!(Store::Memory {
+            size: *size,
+            inodes: add.inodes
+        }),
         (None, root) => {
             let mut store = json!({ "kind": "posix", "root": root });
             for (key, value) in [

@@ -57,6 +57,7 @@ fn nothing_but_the_value_changes() {
             |config| {
                 config.exports[0].store = crate::config::Store::Memory {
                     size: crate::config::ByteSize::mib(3),
+                    inodes: None,
                 }
             },
             "    store: { kind: memory, size: 1MiB }  # small",

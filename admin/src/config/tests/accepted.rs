@@ -61,6 +61,7 @@ fn scratch() -> Export {
         path: "/scratch".to_owned(),
         store: Store::Memory {
             size: ByteSize::gib(1),
+            inodes: None,
         },
         clients: vec!["127.0.0.0/8".parse().unwrap(), "::1/128".parse().unwrap()],
         security: vec![ExportSecurity::Sys, ExportSecurity::None],
@@ -217,7 +218,7 @@ fn every_word_of_every_set_is_known() {
                  transfer_least: 64KiB, transfer_window: 10s }\n\
          exports:\n\
          - { path: /, store: { kind: memory, size: 1MiB }, access: ro, squash: all, anon_uid: 0 }\n\
-         - { path: /a/b, store: { kind: memory, size: 3000000 }, squash: root, flavor: sys }\n\
+         - { path: /a/b, store: { kind: memory, size: 3000000, inodes: 2000000 }, squash: root, flavor: sys }\n\
          state_directory: /var/lib/millrace\n",
     );
     assert_eq!(config.reactors.cores, Cores::Auto);
@@ -242,7 +243,8 @@ fn every_word_of_every_set_is_known() {
     assert_eq!(
         config.exports[1].store,
         Store::Memory {
-            size: ByteSize(3_000_000)
+            size: ByteSize(3_000_000),
+            inodes: Some(2_000_000),
         }
     );
     assert_eq!(

@@ -47,7 +47,7 @@ fn stores_in_clusters_have_their_own_keys() {
             "{ kind: ceph, user: a, size: 1GiB }",
             10,
             "",
-            "`size` is a key of kind memory",
+            "`size` and `inodes` are keys of kind memory",
         ),
         (
             "{ kind: ceph, user: a, limits: { dirty: 1GiB } }",

@@ -340,7 +340,25 @@ fn store_rules() {
             "{ kind: posix, root: /a, size: 1GiB }",
             10,
             "",
-            "`size` is a key of",
+            "`size` and `inodes` are keys of",
+        ),
+        (
+            "{ kind: memory, size: 1GiB, inodes: 0 }",
+            46,
+            ".inodes",
+            "the root directory",
+        ),
+        (
+            "{ kind: memory, size: 1GiB, inodes: 1.5 }",
+            46,
+            ".inodes",
+            "a whole number",
+        ),
+        (
+            "{ kind: posix, root: /a, inodes: 5 }",
+            10,
+            "",
+            "`size` and `inodes` are keys of",
         ),
         (
             "{ kind: posix, root: a/b }",

@@ -109,7 +109,7 @@ pub fn memory_note(config: &Config) -> Option<String> {
 fn pinned(config: &Config, reactors: usize) -> u64 {
     let pools = (config.mempool.size.bytes()).saturating_mul(reactors as u64);
     let stores = config.exports.iter().map(|export| match &export.store {
-        Store::Memory { size } => size.bytes(),
+        Store::Memory { size, .. } => size.bytes(),
         Store::Posix(_) | Store::Ceph(_) => 0,
     });
     stores.fold(pools, u64::saturating_add)

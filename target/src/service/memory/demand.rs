@@ -68,7 +68,7 @@ fn pools(bytes: u64, reactors: usize) -> Demand {
 fn exports(config: &Config, counts: impl Fn(&str) -> bool) -> impl Iterator<Item = Demand> {
     let exports = config.exports.iter().enumerate();
     exports.filter_map(move |(index, export)| match &export.store {
-        Store::Memory { size } if counts(&export.path) => {
+        Store::Memory { size, .. } if counts(&export.path) => {
             let path = KeyPath::root().key("exports").index(index);
             let path = path.key("store").key("size");
             Some(Demand::of_arenas(

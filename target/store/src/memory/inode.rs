@@ -165,15 +165,15 @@ impl Inode {
     }
 }
 
-/// Inodes of the first chunk; each later chunk is twice as long, so that none ever moves.
-const FIRST_CHUNK: u64 = 1024;
-const CHUNKS: usize = 40;
+/// Inodes of a chunk: few enough that making one takes no longer than some creations.
+const CHUNK: u64 = 4096;
 
 type Chunk = Box<[ArcSwapOption<Inode>]>;
 
 /// Finds objects by handle, without a lock.
 pub(super) struct InodeTable {
-    chunks: [OnceLock<Chunk>; CHUNKS],
+    /// As many as the limit needs, made when their first inode is.
+    chunks: Box<[OnceLock<Chunk>]>,
     free: Mutex<FreeNumbers>,
     /// Inodes, and names beyond the first of each, since those take memory too.
     count: AtomicU64,
@@ -191,7 +191,7 @@ struct FreeNumbers {
 impl InodeTable {
     pub fn new(limit: u64) -> Self {
         Self {
-            chunks: [const { OnceLock::new() }; CHUNKS],
+            chunks: (0..=limit / CHUNK).map(|_| OnceLock::new()).collect(),
             free: Mutex::new(FreeNumbers {
                 returned: Vec::new(),
                 next: 1,
@@ -239,7 +239,8 @@ impl InodeTable {
         self.count.fetch_sub(1, AcqRel);
     }
 
-    /// Takes a number for a new inode that has been charged for.
+    /// Takes a number for a new inode that has been charged for. It is no larger than the limit, as
+    /// numbers are returned before their charge is.
     pub fn take_number(&self) -> u64 {
         let mut free = lock(&self.free);
         free.returned.pop().unwrap_or_else(|| {
@@ -251,11 +252,8 @@ impl InodeTable {
     /// Makes an object known under its number.
     pub fn insert(&self, inode: Arc<Inode>) {
         let (chunk, index) = place(inode.handle.inode);
-        let slots = self.chunks[chunk].get_or_init(|| {
-            (0..FIRST_CHUNK << chunk)
-                .map(|_| ArcSwapOption::empty())
-                .collect()
-        });
+        let slots =
+            self.chunks[chunk].get_or_init(|| (0..CHUNK).map(|_| ArcSwapOption::empty()).collect());
         slots[index].store(Some(inode));
     }
 
@@ -279,9 +277,6 @@ impl InodeTable {
     }
 
     fn slot(&self, number: u64) -> Option<&ArcSwapOption<Inode>> {
-        if number == 0 || number > u64::from(u32::MAX) * FIRST_CHUNK {
-            return None;
-        }
         let (chunk, index) = place(number);
         self.chunks.get(chunk)?.get()?.get(index)
     }
@@ -289,9 +284,7 @@ impl InodeTable {
 
 /// The chunk of a number, and the index in it.
 fn place(number: u64) -> (usize, usize) {
-    let shifted = number - 1 + FIRST_CHUNK;
-    let chunk = (shifted / FIRST_CHUNK).ilog2();
-    (chunk as usize, (shifted - (FIRST_CHUNK << chunk)) as usize)
+    ((number / CHUNK) as usize, (number % CHUNK) as usize)
 }
 
 #[cfg(test)]
@@ -299,12 +292,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_fill_chunk_after_chunk() {
-        assert_eq!(place(1), (0, 0));
-        assert_eq!(place(FIRST_CHUNK), (0, 1023));
-        assert_eq!(place(FIRST_CHUNK + 1), (1, 0));
-        assert_eq!(place(3 * FIRST_CHUNK), (1, 2047));
-        assert_eq!(place(3 * FIRST_CHUNK + 1), (2, 0));
+    fn every_number_up_to_the_limit_has_a_chunk() {
+        for limit in [1, CHUNK - 1, CHUNK, CHUNK + 1, 3 * CHUNK] {
+            let table = InodeTable::new(limit);
+            let mut last = 0;
+            while table.charge().is_ok() {
+                last = table.take_number();
+            }
+            assert_eq!(last, limit);
+            assert_eq!(place(last).0 + 1, table.chunks.len());
+        }
+        assert_eq!(place(CHUNK - 1), (0, 4095));
+        assert_eq!(place(CHUNK), (1, 0));
     }
 
     #[test]
