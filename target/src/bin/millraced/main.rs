@@ -1,5 +1,6 @@
 //! The Millrace server.
 
+mod allocator;
 mod announce;
 mod devices;
 mod inherited;
@@ -118,6 +119,7 @@ Then, on a Linux client:
   mount -t nfs -o rdma HOST:/scratch /mnt";
 
 fn main() -> ExitCode {
+    allocator::free_at_once();
     let arguments = match Arguments::parse() {
         Arguments {
             command: Some(Command::Plan(wanted)),
