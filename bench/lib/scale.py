@@ -9,9 +9,12 @@ from figures import table
 
 # Calls in flight on one connection beyond the default credits.
 DEEP = (128, 256, 512)
-# Files, and the directories that they are spread over. An export in memory has one for each 4 KiB of its size.
+# Files, and the directories that they are spread over.
 FILES = ((1, 1), (1_000, 1), (100_000, 1), (1_000_000, 1), (1_000_000, 1_000))
-FILES_SIZE = "4608MiB"
+# So many that making and removing them takes minutes, and one round has to do.
+MANY_FILES = ((10_000_000, 1), (10_000_000, 10_000))
+# The most files at once; each takes 600 bytes of the export, and less than that beside it.
+FILES_SIZE, INODES = "6GiB", 10_100_000
 # Files without data, and an export with memory for what is written into them meanwhile.
 SPARSE = {"64 MiB": 64 << 20, "1 GiB": 1 << 30, "32 GiB": 32 << 30, "1 TiB": 1 << 40}
 SPARSE_SIZE = "16GiB"
@@ -63,15 +66,16 @@ class Scale:
         self.start, self.rounds, self.say = start, rounds, say
         self.first = FIRST if is_allowed(FIRST) else ()
 
-    def over(self, points, measure, **settings):
+    def over(self, points, measure, rounds=None, **settings):
         """The measurements of each point, in rounds on one server."""
+        rounds = rounds or self.rounds
         found = {point: [] for point in points}
         with tempfile.TemporaryDirectory() as folder:
             server = self.start(folder, **settings)
             try:
-                for number in range(self.rounds):
+                for number in range(rounds):
                     for point in points:
-                        self.say(f"round {number + 1} of {self.rounds}: {point}")
+                        self.say(f"round {number + 1} of {rounds}: {point}")
                         found[point].append(measure(server, point))
             finally:
                 server.stop()
@@ -91,10 +95,12 @@ class Scale:
             files, directories = point
             extra = ("--files", str(files), "--directories", str(directories))
             return server.measure("lookup", 4096, 32, 1, "3", extra=extra)
-        found = self.over(FILES, measure, export=FILES_SIZE)
+        found = self.over(FILES, measure, export=FILES_SIZE, inodes=INODES)
+        found |= self.over(MANY_FILES, measure, rounds=1, export=FILES_SIZE, inodes=INODES)
         rows = [row(f"{files:,} in {directories:,} director{'y' if directories == 1 else 'ies'}",
-                    found[files, directories]) for files, directories in FILES]
-        return "LOOKUP of random files, 32 in flight:\n\n" + rates("files", rows)
+                    found[files, directories]) for files, directories in FILES + MANY_FILES]
+        return (f"LOOKUP of random files, 32 in flight. {MANY_FILES[0][0]:,} were measured once:\n\n"
+                + rates("files", rows))
 
     def sparse(self):
         """READ and WRITE anywhere in files without data."""
