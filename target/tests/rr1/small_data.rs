@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use millrace::exports::ExportId;
 use millrace::flow::rate::Rates;
+use millrace::transfer::TransferLimits;
 use millrace_mempool::Class;
 use millrace_reactor::fabric::testing::loopback;
 use millrace_wire::nfs3::{FileHandle, Status, WriteResults};
@@ -157,4 +158,26 @@ fn nothing_is_left_of_a_connection_that_ends_while_data_comes() {
         nfs.world.check_clean();
     }
     assert!(fetching > 2, "{fetching} ended while data was on its way");
+}
+
+#[test]
+fn a_client_that_never_sends_its_data_loses_the_connection_and_nothing_is_left() {
+    let network = loopback();
+    let mut nfs = Nfs::new();
+    let (file, source) = (nfs.file(b"f", b"before"), source(&mut nfs));
+    network.set_latency(Duration::from_millis(1));
+    begin_write(&mut nfs, file, &source);
+    // The call arrives, its data does not.
+    network.set_latency(Duration::from_secs(3600));
+    nfs.world.pass(Duration::from_millis(1));
+    let window = TransferLimits::default().window.as_secs();
+    let mut seconds = 0;
+    while nfs.world.calls() > 0 && seconds < 2 * window {
+        assert!(nfs.world.in_use() > 0);
+        nfs.world.pass(Duration::from_secs(1));
+        seconds += 1;
+    }
+    assert!((window..window + 3).contains(&seconds), "{seconds} s");
+    assert!(nfs.world.connections().is_empty());
+    assert_eq!(nfs.world.in_use(), 0);
 }
