@@ -293,6 +293,8 @@ pub struct ExportStatus {
     pub used_bytes: Option<u64>,
     /// Files and folders; `null` if the store does not report them.
     pub files: Option<u64>,
+    /// Files and folders that it can have; `null` if only the space bounds their number.
+    pub capacity_files: Option<u64>,
     /// NFS requests answered.
     pub requests: u64,
     /// Bytes of READ.

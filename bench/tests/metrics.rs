@@ -316,6 +316,7 @@ fn what_was_done_is_counted() {
     assert_eq!(named, ["reactor-0"]);
     assert!(totals.reactors[0].busy > Duration::ZERO);
     assert_eq!(count("millrace_export_files", &busy), 3.0);
+    assert_eq!(count("millrace_export_capacity_files", &busy), 16384.0);
     assert_eq!(
         count("millrace_export_capacity_bytes", &busy),
         f64::from(16 << 20)

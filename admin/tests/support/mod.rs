@@ -291,6 +291,7 @@ impl Control for Service {
             capacity_bytes: Some(1 << 30),
             used_bytes,
             files,
+            capacity_files: Some(262_144),
             requests: self.export_requests.load(Ordering::Relaxed),
             bytes_read: 0,
             bytes_written: 3 << 30,

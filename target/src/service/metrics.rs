@@ -130,6 +130,9 @@ impl ServiceControl {
                 ] {
                     out.number(family, labels, number);
                 }
+                if let Some(most) = usage.total_inodes {
+                    out.number(&catalogue::EXPORT_CAPACITY_FILES, labels, most);
+                }
             }
             if let Some(volume) = volume.posix() {
                 folder(out, path, volume);

@@ -45,6 +45,7 @@ impl ServiceControl {
                 capacity_bytes: usage.map(|usage| usage.total_bytes),
                 used_bytes: usage.map(|usage| usage.used_bytes),
                 files: usage.map(|usage| usage.inodes),
+                capacity_files: usage.and_then(|usage| usage.total_inodes),
                 requests: done.requests,
                 bytes_read: done.bytes_read,
                 bytes_written: done.bytes_written,
@@ -72,6 +73,7 @@ impl ServiceControl {
                     used_bytes: space.used_bytes,
                     names_bytes: 0,
                     inodes: space.inodes,
+                    total_inodes: space.total_inodes,
                 })
             }
         }

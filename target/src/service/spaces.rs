@@ -98,6 +98,7 @@ mod tests {
             total_bytes: 100,
             used_bytes,
             inodes: 0,
+            total_inodes: None,
         })
     }
 

@@ -55,7 +55,7 @@ pub struct Add {
     )]
     memory: Option<ByteSize>,
     /// The most files in memory; one for each 4 KiB of the size if left out.
-    #[arg(long, value_name = "NUMBER", requires = "memory")]
+    #[arg(long, value_name = "NUMBER", conflicts_with = "posix")]
     inodes: Option<u32>,
     /// Serve a folder of the server's host.
     #[arg(long, value_name = "FOLDER", group = "store")]

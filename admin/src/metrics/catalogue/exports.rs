@@ -32,4 +32,7 @@ super::families! {
     EXPORT_FILES = Gauge "millrace_export_files" in "files" [EXPORT]
         "Files and folders of an export."
         for "Growth of the number of files.";
+    EXPORT_CAPACITY_FILES = Gauge "millrace_export_capacity_files" in "files" [EXPORT]
+        "Files and folders an export can have, unless only the space bounds their number."
+        for "Compare with the files: without one to spare, creations fail though there is space.";
 }

@@ -386,6 +386,7 @@ impl CephVolume {
             total_bytes: total,
             used_bytes: total.saturating_sub(free),
             inodes: objects,
+            total_inodes: None,
         })
     }
 

@@ -146,6 +146,8 @@ pub struct Usage {
     pub names_bytes: u64,
     /// Inodes taken.
     pub inodes: u64,
+    /// The most that [`Usage::inodes`] may become.
+    pub total_inodes: Option<u64>,
 }
 
 impl MemoryStore {
@@ -164,6 +166,7 @@ impl MemoryStore {
             used_bytes: space.used(),
             names_bytes: space.heap(),
             inodes: table.count(),
+            total_inodes: Some(table.limit()),
         }
     }
 }

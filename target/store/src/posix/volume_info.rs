@@ -84,6 +84,8 @@ pub struct FileSystemSpace {
     pub used_bytes: u64,
     /// Objects, if the file system counts them.
     pub inodes: u64,
+    /// Objects that there can be, unless only the bytes bound their number.
+    pub total_inodes: Option<u64>,
 }
 
 impl Volume {
@@ -116,6 +118,8 @@ impl Volume {
             total_bytes: bytes(stat.f_blocks),
             used_bytes: bytes(stat.f_blocks.saturating_sub(stat.f_bfree)),
             inodes: stat.f_files.saturating_sub(stat.f_ffree),
+            // Btrfs and others tell 0.
+            total_inodes: (stat.f_files > 0).then_some(stat.f_files),
         })
     }
 }

@@ -119,6 +119,7 @@ fn sample(seconds: u64) -> Sample {
             capacity_bytes: Some(1 << 30),
             used_bytes: Some(990 << 20),
             files: Some(12),
+            capacity_files: Some(262_144),
             requests,
             bytes_read: requests * 4096,
             bytes_written: requests * 1024,
