@@ -89,6 +89,7 @@ fn an_export_without_memory_for_it_leaves_all_as_it_was() {
     let huge = Export {
         store: Store::Memory {
             size: ByteSize::gib(1 << 30),
+            inodes: None,
         },
         ..export("/huge")
     };

@@ -349,12 +349,6 @@ fn store_rules() {
             "the root directory",
         ),
         (
-            "{ kind: memory, size: 1GiB, inodes: 1.5 }",
-            46,
-            ".inodes",
-            "a whole number",
-        ),
-        (
             "{ kind: posix, root: /a, inodes: 5 }",
             10,
             "",
