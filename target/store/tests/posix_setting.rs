@@ -25,6 +25,21 @@ fn groups_of(world: &World, file: Handle, caller: &millrace_store::Caller) -> bo
 }
 
 #[test]
+fn a_file_system_tells_how_many_files_it_has_and_can_have() {
+    let backing = Backing::tmpfs("size=64m,nr_inodes=100");
+    let world = World::open(backing.path(), |_| {});
+    let before = world.store.volume().space().unwrap();
+    assert_eq!(before.total_inodes, Some(100));
+    let how = CreateHow::Guarded(mode(0o666));
+    now(world.create(&ROOT, world.root(), b"file", &how))
+        .result
+        .unwrap();
+    let after = world.store.volume().space().unwrap();
+    assert_eq!(after.inodes, before.inodes + 1);
+    assert_eq!(after.total_inodes, Some(100));
+}
+
+#[test]
 fn default_access_control_lists_have_their_say() {
     for backing in both_file_systems() {
         let folder = backing.path().join("shared");
