@@ -57,8 +57,8 @@ pub enum Store {
     Memory {
         /// Bytes for data and names together.
         size: ByteSize,
-        /// Most files, where each further hard link counts as one; one for each 4 KiB of `size`
-        /// if absent.
+        /// Most files and folders, where each further hard link counts as one; one for each 4 KiB
+        /// of `size` if absent, and no fewer than 16,384.
         #[serde(skip_serializing_if = "Option::is_none")]
         #[schema(minimum = 1, maximum = 4_294_967_295_u64)]
         inodes: Option<u32>,

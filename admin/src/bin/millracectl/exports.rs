@@ -54,7 +54,8 @@ pub struct Add {
         required_unless_present = "posix"
     )]
     memory: Option<ByteSize>,
-    /// The most files in memory; one for each 4 KiB of the size if left out.
+    /// The most files and folders in memory; one for each 4 KiB of the size, 16384 at least, if left
+    /// out.
     #[arg(long, value_name = "NUMBER", conflicts_with = "posix")]
     inodes: Option<u32>,
     /// Serve a folder of the server's host.

@@ -3,8 +3,8 @@
 #![allow(unsafe_code)]
 
 /// Has small blocks joined with their free neighbours when they are freed. By default glibc keeps
-/// up to all of them in lists, and joins all at once when a large block is freed: a reactor that
-/// did so after a million files were removed stood still for 0.4 s.
+/// them in lists, and joins all of them when a large block is freed: for a reactor whose client had
+/// removed a million files, that took 0.4 s.
 pub fn free_at_once() {
     #[cfg(target_env = "gnu")]
     // SAFETY: `mallopt` has no conditions. `main` calls this before there is another thread, so that

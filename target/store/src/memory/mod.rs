@@ -94,7 +94,8 @@ pub struct MemoryConfig {
     /// or a page of 4 KiB if that is longer than [`SHORT_TEXT_MAX`]. They live on the heap beside
     /// this memory, but for long texts.
     pub size_bytes: u64,
-    /// Most inodes, where each further hard link counts as one; one per 4 KiB of memory if absent.
+    /// Most inodes, where each further hard link counts as one; one per 4 KiB of memory if absent,
+    /// and no fewer than 16,384.
     pub inodes: Option<u64>,
     /// Number of the file system, for clients to tell exports apart.
     pub file_system: u64,
@@ -146,7 +147,7 @@ pub struct Usage {
     pub names_bytes: u64,
     /// Inodes taken.
     pub inodes: u64,
-    /// The most that [`Usage::inodes`] may become.
+    /// The most inodes; `None` if only the bytes bound their number, as in some folders.
     pub total_inodes: Option<u64>,
 }
 
