@@ -623,11 +623,11 @@ impl StateSeam for ClientState {
             StateIdUse::Resize => IoKind::SetSize,
             StateIdUse::SetAttributes => {
                 self.begin_change(compound, identity).await?;
-                return Ok(self.io.begin(&state));
+                return Ok(self.io.begin(client));
             }
         };
         // Before the check, so that a revocation between the two does not miss it.
-        let guard = self.io.begin(&state);
+        let guard = self.io.begin(client);
         if self
             .views
             .stateids
@@ -635,7 +635,7 @@ impl StateSeam for ClientState {
         {
             return Ok(guard);
         }
-        // The answer may wait for I/O with this stateid, which has not begun yet.
+        // The answer may wait for I/O of this client, and this has not begun yet.
         drop(guard);
         let check = move |home: &mut StateHome, now| {
             home.check_io(client, &file, &state, kind, now).map(drop)
@@ -644,7 +644,7 @@ impl StateSeam for ClientState {
             let fence = self.io.newest_fence();
             let checked = self.ask_recorded(check).await;
             checked.map_err(|error| status(&error))?;
-            let guard = self.io.begin(&state);
+            let guard = self.io.begin(client);
             if self.io.newest_fence() == fence {
                 return Ok(guard);
             }

@@ -329,9 +329,10 @@ impl HomePost {
             });
             work += 1;
         }
-        work += link
-            .ask_here(StateHome::end_broken_leases)
-            .unwrap_or_default();
+        let settled = link.ask_here(|home, now| {
+            home.end_broken_leases(now) + home.end_recalls(now) + home.sweep_states()
+        });
+        work += settled.unwrap_or_default();
         let _ = link.ask_here(StateHome::ask_host_again);
         while let Some(order) = link.ask_here(|home, _| home.take_host_order()).flatten() {
             let volume = volume(ExportId(order.file.export));
@@ -390,7 +391,10 @@ impl HomePost {
     /// Whether something is to be sent.
     pub fn is_waiting(&self, state: &ClientState) -> bool {
         let changes = state.link().ask_here(|home, _| {
-            home.has_record_changes() || home.has_host_orders() || home.has_share_orders()
+            home.has_record_changes()
+                || home.has_host_orders()
+                || home.has_share_orders()
+                || home.has_sweeps()
         });
         let is_empty = self.callbacks.is_empty() && self.answers.is_empty();
         !is_empty || !self.outbox.borrow().is_empty() || changes == Some(true)
@@ -421,7 +425,6 @@ impl HomePost {
         state.check_callback_contexts();
         let _ = state.link().ask_here(|home, now| {
             home.expire_clients(now);
-            home.end_recalls(now);
             home.end_announcements(now);
             home.limit_slots(slots);
             home.divide_slots(now);

@@ -20,12 +20,12 @@ impl AddressShares {
         }
     }
 
-    pub fn remove(&mut self, address: Option<IpAddr>) {
+    pub fn remove(&mut self, address: Option<IpAddr>, entries: usize) {
         let Some(address) = address else {
             return;
         };
         if let Entry::Occupied(mut count) = self.counts.entry(address) {
-            *count.get_mut() -= 1;
+            *count.get_mut() -= entries;
             if *count.get() == 0 {
                 count.remove();
             }

@@ -23,8 +23,8 @@ pub const CALLBACK_TIME: Duration = Duration::from_secs(10);
 /// The pauses before a callback is repeated that the client was not ready for.
 const PAUSE_LEAST: Duration = Duration::from_millis(100);
 const PAUSE_MOST: Duration = Duration::from_secs(1);
-/// Most callbacks of a client that wait.
-const WAITING_MAX: usize = 1024;
+/// Most callbacks of a client that are tried. Recalls wait behind them, others are not begun.
+const TRIED_MAX: usize = 256;
 
 /// A request of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -185,12 +185,21 @@ struct CallbackJob {
     is_superseded: bool,
 }
 
+/// The callbacks of a client.
+#[derive(Debug, Default)]
+struct CallbackQueue {
+    /// How many are tried.
+    tried: usize,
+    /// Recalls that come after them, by the delegations.
+    behind: BTreeMap<[u8; 12], CallbackJob>,
+}
+
 /// All callbacks that are due.
 #[derive(Debug)]
 pub(super) struct CallbackJobs {
     jobs: BTreeMap<u64, CallbackJob>,
     next: u64,
-    by_client: AssignedMap<ClientId, usize>,
+    by_client: AssignedMap<ClientId, CallbackQueue>,
     orders: VecDeque<CallbackOrder>,
     /// Nothing is to be done before this.
     due: Duration,
@@ -210,11 +219,15 @@ impl Default for CallbackJobs {
 
 impl CallbackJobs {
     fn add(&mut self, job: CallbackJob) -> bool {
-        let waiting = self.by_client.entry(job.client).or_default();
-        if *waiting >= WAITING_MAX {
-            return false;
+        let queue = self.by_client.entry(job.client).or_default();
+        if queue.tried >= TRIED_MAX {
+            let CallbackSubject::Recall { stateid, .. } = &job.subject else {
+                return false;
+            };
+            queue.behind.insert(stateid.other, job);
+            return true;
         }
-        *waiting += 1;
+        queue.tried += 1;
         self.due = self.due.min(job.next_try);
         self.jobs.insert(self.next, job);
         self.next += 1;
@@ -225,11 +238,28 @@ impl CallbackJobs {
         let Some(job) = self.jobs.remove(&number) else {
             return;
         };
-        if let Some(waiting) = self.by_client.get_mut(&job.client) {
-            *waiting -= 1;
-            if *waiting == 0 {
-                self.by_client.remove(&job.client);
-            }
+        let Some(queue) = self.by_client.get_mut(&job.client) else {
+            return;
+        };
+        queue.tried -= 1;
+        if let Some((_, next)) = queue.behind.pop_first() {
+            self.add(next);
+        } else if queue.tried == 0 {
+            self.by_client.remove(&job.client);
+        }
+    }
+
+    /// How many recalls come after the callbacks that are tried.
+    #[cfg(test)]
+    pub fn recalls_behind(&self, client: ClientId) -> usize {
+        let queue = self.by_client.get(&client);
+        queue.map_or(0, |queue| queue.behind.len())
+    }
+
+    /// Forgets the recall of a delegation that was returned, if it was not tried yet.
+    pub fn forget_recall(&mut self, client: ClientId, delegation: &Stateid) {
+        if let Some(queue) = self.by_client.get_mut(&client) {
+            queue.behind.remove(&delegation.other);
         }
     }
 }

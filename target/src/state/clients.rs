@@ -10,7 +10,8 @@ use super::durable::RecordNote;
 use super::home::{StateEvent, StateHome};
 use super::protection::{GuardedOperation, GuardedOperations, StateCaller, StateProtection};
 use super::reports::StateCounts;
-use super::table::{AssignedMap, AssignedSet, IndexedTable};
+use super::sweeps::StateSweep;
+use super::table::{AssignedMap, IndexedTable};
 use super::{SessionId, StateError};
 
 /// For how many leases more a silent client has what others may want who cannot ask this server for it:
@@ -89,7 +90,7 @@ pub(super) struct LeasedClient {
     /// Serial number of the removal of its record.
     pub withdrawn: u64,
     /// State by index, revoked one included.
-    pub states: AssignedSet<u32>,
+    pub states: BTreeSet<u32>,
     /// State in force, by kind.
     pub counts: StateCounts,
     /// State revoked with an expired lease.
@@ -104,6 +105,8 @@ pub(super) struct LeasedClient {
     pub has_kept_lease: bool,
     /// It has been silent for long, and has nothing that others may want elsewhere.
     is_out_of_the_way: bool,
+    /// All state that it had some time ago is being revoked.
+    pub is_swept: bool,
     /// Locked ranges.
     pub ranges: usize,
 }
@@ -159,7 +162,17 @@ impl ClientTables {
     }
 
     pub fn len(&self) -> usize {
+        self.by_id.len()
+    }
+
+    /// Clients, and those that are gone but for some of their state.
+    fn indexes(&self) -> usize {
         self.records.len()
+    }
+
+    /// Lets the index of a client be used again whose state is gone, too.
+    pub fn free_index(&mut self, index: u32) {
+        self.records.free_index(index);
     }
 
     pub fn get(&self, index: u32) -> Option<&LeasedClient> {
@@ -245,7 +258,7 @@ impl ClientTables {
             record: None,
             wants_record: false,
             withdrawn: 0,
-            states: AssignedSet::default(),
+            states: BTreeSet::new(),
             counts: StateCounts::default(),
             expired_states: 0,
             admin_revoked_states: 0,
@@ -253,6 +266,7 @@ impl ClientTables {
             overdue_recalls: 0,
             has_kept_lease: false,
             is_out_of_the_way: false,
+            is_swept: false,
             ranges: 0,
         });
         self.by_id.insert(id, index);
@@ -305,8 +319,9 @@ impl ClientTables {
         };
     }
 
+    /// Removes a client. Its index stays in use, as its state is still there.
     fn remove(&mut self, index: u32) -> Option<LeasedClient> {
-        let client = self.records.remove(index)?;
+        let client = self.records.take(index)?;
         self.by_id.remove(&client.id);
         self.lease_checks.remove(&(client.lease_check, index));
         self.silent.remove(&index);
@@ -427,9 +442,9 @@ impl StateHome {
         self.clients.len()
     }
 
-    /// Whether the lease of a client has run out.
+    /// Whether the lease of a client has run out. One that is gone has none.
     pub(super) fn is_expired(&self, index: u32, now: Duration) -> bool {
-        now > self.lease_end(index)
+        self.clients.get(index).is_none() || now > self.lease_end(index)
     }
 
     /// When the lease of a client runs out, if nothing renews it.
@@ -469,11 +484,11 @@ impl StateHome {
             };
             let end = self.lease_end(index);
             if now <= end {
-                self.clear_the_way(index, false);
+                self.clear_the_way(index, false, now);
                 self.clients.check_lease_at(index, end, false);
             } else if now <= end.saturating_add(courtesy) {
                 let others = self.config.lease * LEASES_OF_OTHERS;
-                self.clear_the_way(index, now > end.saturating_add(others));
+                self.clear_the_way(index, now > end.saturating_add(others), now);
                 let next = (now + SILENT_CHECK).min(end.saturating_add(courtesy));
                 self.clients.check_lease_at(index, next, true);
             } else {
@@ -486,7 +501,7 @@ impl StateHome {
 
     /// Has a client that was silent for long lose its state, if others may want it elsewhere. Its
     /// state is searched until there is none: it gets no more while it is silent.
-    fn clear_the_way(&mut self, index: u32, is_long_silent: bool) {
+    fn clear_the_way(&mut self, index: u32, is_long_silent: bool, now: Duration) {
         let client = self.clients.get(index);
         if client.is_none_or(|client| client.is_out_of_the_way == is_long_silent) {
             return;
@@ -502,7 +517,7 @@ impl StateHome {
             return;
         }
         // What has to be durable before is tried again at the next check.
-        let _ = self.revoke_expired(&wanted);
+        let _ = self.revoke_expired(&wanted, now);
     }
 
     /// Makes room for another client. If the table is full, the oldest unconfirmed client is
@@ -510,16 +525,24 @@ impl StateHome {
     /// at once. Otherwise the client with the lease that expired first is removed.
     fn make_room_for_client(&mut self, now: Duration) -> bool {
         let most = self.config.clients as usize;
-        if self.clients.len() < most {
+        if self.clients.indexes() >= most {
+            self.sweep_states();
+        }
+        if self.clients.indexes() < most {
             return true;
+        }
+        if self.clients.len() < most {
+            // Others are about to leave room.
+            return false;
         }
         if let Some((oldest, count)) = self.clients.oldest_unconfirmed()
             && (self.is_expired(oldest, now) || count > most / 2)
         {
             self.remove_client(oldest);
-            return true;
+        } else if !self.remove_courteous(now, |_| true) {
+            return false;
         }
-        self.remove_courteous(now, |_| true)
+        self.clients.indexes() < most
     }
 
     /// Removes the client with the lease that expired first among some; returns whether there was
@@ -550,32 +573,30 @@ impl StateHome {
         true
     }
 
-    /// Removes a client with its sessions and all its state.
+    /// Removes a client with its sessions. Its state goes in steps; nobody waits for that.
     pub(super) fn remove_client(&mut self, index: u32) {
-        let Some(client) = self.clients.get_mut(index) else {
+        let Some(client) = self.clients.get(index) else {
             return;
         };
-        let mut states: Vec<u32> = client.states.iter().copied().collect();
-        states.sort_unstable();
-        let had_state = !states.is_empty();
         let sessions: Vec<SessionId> = client.sessions.iter().map(|one| one.id).collect();
         for session in sessions {
             self.end_session(index, session);
         }
-        for state in states {
-            self.remove_state(state);
-        }
-        if let Some(client) = self.clients.remove(index)
-            && client.is_confirmed
-        {
+        let Some(client) = self.clients.remove(index) else {
+            return;
+        };
+        let (address, states) = (client.address, client.states);
+        self.states_by_address.remove(address, states.len());
+        if client.is_confirmed {
             if client.record.is_some() {
-                self.forget_client(client.id, &client.owner, had_state);
+                self.forget_client(client.id, &client.owner, !states.is_empty());
             } else {
                 self.records.wait_for(client.withdrawn);
             }
             let client = client.id;
             self.events.push_back(StateEvent::ClientRemoved { client });
         }
+        self.begin_sweep(StateSweep::Departed { index, states });
     }
 }
 

@@ -261,7 +261,7 @@ impl StateHome {
         if let Some(client) = self.clients.get_mut(index) {
             let before = client.sessions.len();
             for ended in client.sessions.extract_if(.., |known| known.id == session) {
-                self.sessions_by_address.remove(ended.address);
+                self.sessions_by_address.remove(ended.address, 1);
             }
             self.slot_shares.count(before, client.sessions.len());
         }

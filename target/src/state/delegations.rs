@@ -188,7 +188,7 @@ impl StateHome {
                 continue;
             }
             if self.is_expired(client, now) {
-                self.revoke_expired(&[state])?;
+                self.revoke_expired(&[state], now)?;
                 continue;
             }
             is_settled = false;
@@ -484,13 +484,22 @@ impl StateHome {
     }
 
     /// Takes the delegation from its file.
-    pub(super) fn release_delegation(&mut self, state: u32, file: u32, serial: u64) {
-        self.delegated.remove(&serial);
+    pub(super) fn release_delegation(
+        &mut self,
+        state: u32,
+        (client, file): (ClientId, u32),
+        delegation: &DelegationRecord,
+    ) {
+        let stateid = self.states.stateid(state);
+        self.callbacks.forget_recall(client, &stateid);
+        self.delegated.remove(&delegation.serial);
         if let Some(known) = self.files.get_mut(file) {
             known.delegations.retain(|&one| one != state);
             self.delegation_guards.count(&known.key, false);
         }
-        self.recalled.retain(|&one| one != state);
+        if let Some(recall) = delegation.recall {
+            self.recalled.remove(&(recall.ends, state));
+        }
     }
 
     /// Returns a delegation.

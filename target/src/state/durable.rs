@@ -301,6 +301,6 @@ impl LeasedClient {
     /// Whether state of it was revoked and it has not acknowledged that, or is about to be.
     fn loses_state(&self) -> bool {
         let revoked = self.expired_states + self.admin_revoked_states + self.unreturned_states;
-        revoked + self.overdue_recalls > 0
+        self.is_swept || revoked + self.overdue_recalls > 0
     }
 }

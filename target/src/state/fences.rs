@@ -2,9 +2,9 @@
 //! 8.4.3).
 //!
 //! When state is revoked, stateids no longer allow I/O, but some may go on: an RDMA Read that fills
-//! memory, or an operation of a store. So the home raises a fence for each stateid that it revokes,
-//! and each reactor passes it when none of its I/O with that stateid goes on. Answers of the home wait
-//! until all reactors have passed all fences that there are.
+//! memory, or an operation of a store. So the home raises a fence for a client whose state it has
+//! revoked, and each reactor passes it when none of the client's I/O from before goes on there. Answers
+//! of the home wait until all reactors have passed all fences that there are.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use millrace_reactor::completion::Completions;
 
-use super::stateid::Stateid;
+use super::clients::ClientId;
 
 /// How long an answer waits. Then its client calls again.
 const WAIT_MOST: Duration = Duration::from_secs(5);
@@ -36,7 +36,7 @@ pub struct IoFences {
 /// A fence, and the reactors that have not passed it.
 struct RaisedFence {
     serial: u64,
-    other: [u8; 12],
+    client: ClientId,
     behind: Vec<usize>,
 }
 
@@ -79,13 +79,13 @@ impl IoFences {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A stateid has been revoked: it allows no I/O from now on.
-    pub(super) fn raise(&self, stateid: &Stateid) {
+    /// State of a client has been revoked, and allows no I/O from now on.
+    pub(super) fn raise(&self, client: ClientId) {
         let mut open = self.open();
         let serial = self.newest.load(Acquire) + 1;
         open.push_back(RaisedFence {
             serial,
-            other: stateid.other,
+            client,
             behind: (0..self.reactors).collect(),
         });
         self.newest.store(serial, Release);
@@ -108,10 +108,11 @@ impl IoFences {
     }
 
     /// A reactor passes the fences of which no I/O goes on there.
-    fn pass(&self, reactor: usize, goes_on: impl Fn(&[u8; 12]) -> bool) {
+    fn pass(&self, reactor: usize, running: &[Option<BegunIo>]) {
         let mut open = self.open();
         for fence in &mut *open {
-            if !goes_on(&fence.other) {
+            let mut running = running.iter().flatten();
+            if !running.any(|io| io.client == fence.client && io.fence < fence.serial) {
                 fence.behind.retain(|other| *other != reactor);
             }
         }
@@ -127,6 +128,14 @@ impl IoFences {
     }
 }
 
+/// I/O of a client that goes on.
+#[derive(Clone, Copy, Debug)]
+struct BegunIo {
+    client: ClientId,
+    /// The latest fence when it began: what was revoked before allows none of it.
+    fence: u64,
+}
+
 /// An answer that waits.
 #[derive(Clone, Copy, Debug)]
 struct FenceWait {
@@ -140,8 +149,8 @@ struct FenceWait {
 pub struct IoRegister {
     fences: Arc<IoFences>,
     reactor: usize,
-    /// Stateids of I/O that goes on; places that are free hold none.
-    running: RefCell<Vec<Option<[u8; 12]>>>,
+    /// I/O that goes on; places that are free hold none.
+    running: RefCell<Vec<Option<BegunIo>>>,
     free: RefCell<Vec<usize>>,
     /// The latest fence that was looked at.
     seen: Cell<u64>,
@@ -170,17 +179,19 @@ impl IoRegister {
         self.fences.newest()
     }
 
-    /// I/O with a stateid begins, before the stateid is checked. It ends with the guard.
+    /// I/O of a client begins, before its stateid is checked. It ends with the guard.
     #[must_use]
-    pub fn begin(self: &Rc<Self>, stateid: &Stateid) -> RunningIo {
+    pub fn begin(self: &Rc<Self>, client: ClientId) -> RunningIo {
+        let fence = self.fences.newest();
+        let begun = Some(BegunIo { client, fence });
         let (mut running, known) = (self.running.borrow_mut(), self.free.borrow_mut().pop());
         let place = match known {
             Some(place) => {
-                running[place] = Some(stateid.other);
+                running[place] = begun;
                 place
             }
             None => {
-                running.push(Some(stateid.other));
+                running.push(begun);
                 running.len() - 1
             }
         };
@@ -192,10 +203,8 @@ impl IoRegister {
 
     /// Passes fences of which no I/O goes on here.
     fn settle(&self) {
-        let running = self.running.borrow();
-        let goes_on = |other: &[u8; 12]| running.iter().any(|one| one.as_ref() == Some(other));
         self.seen.set(self.fences.newest());
-        self.fences.pass(self.reactor, goes_on);
+        self.fences.pass(self.reactor, &self.running.borrow());
     }
 
     /// Waits until all reactors have passed all fences that there are. `false` if that takes long.

@@ -4,7 +4,7 @@ use millrace_store::{FileHold, Handle};
 
 use super::ranges::LockedRanges;
 use super::share::ShareCounts;
-use super::table::{AssignedMap, IndexedTable};
+use super::table::{IndexedTable, SegmentedMap};
 use super::waiters::LockWaiter;
 
 /// A file: an export and an object of its store.
@@ -39,7 +39,7 @@ pub(super) struct StatefulFile {
 #[derive(Debug, Default)]
 pub(super) struct FileTable {
     files: IndexedTable<StatefulFile>,
-    by_key: AssignedMap<FileKey, u32>,
+    by_key: SegmentedMap<FileKey, u32>,
 }
 
 impl FileTable {
@@ -57,9 +57,8 @@ impl FileTable {
 
     /// The file with a key, with one use more.
     pub fn acquire(&mut self, key: FileKey) -> u32 {
-        let files = &mut self.files;
-        let index = *self.by_key.entry(key).or_insert_with(|| {
-            files.insert(StatefulFile {
+        let index = self.find(&key).unwrap_or_else(|| {
+            let index = self.files.insert(StatefulFile {
                 key,
                 uses: 0,
                 hold: None,
@@ -68,7 +67,9 @@ impl FileTable {
                 delegations: Vec::new(),
                 ranges: LockedRanges::default(),
                 waiters: Vec::new(),
-            })
+            });
+            self.by_key.insert(key, index);
+            index
         });
         self.share(index);
         index

@@ -89,7 +89,7 @@ impl StateHome {
             return Ok(None);
         }
         if self.is_expired(holder, now) {
-            self.revoke_expired(&[state])?;
+            self.revoke_expired(&[state], now)?;
             return Ok(None);
         }
         if record.delegation().is_some_and(|one| one.recall.is_some()) {

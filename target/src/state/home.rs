@@ -1,6 +1,6 @@
 //! The owner of all state, its limits and its events.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::Hasher;
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,7 +27,8 @@ use super::relief::ReliefRequest;
 use super::session::{ChannelLimits, SessionDirectory};
 use super::slot_shares::SlotShares;
 use super::stateid::{Revocation, StateTable, Stateid};
-use super::table::AssignedMap;
+use super::sweeps::StateSweep;
+use super::table::SegmentedMap;
 use super::{ClientId, SessionId};
 
 /// Limits and times of a [`StateHome`].
@@ -59,12 +60,16 @@ pub struct StateConfig {
     pub states_per_address: usize,
     /// Most opens of a file.
     pub opens_per_file: usize,
+    /// Most lock owners that have locked ranges under one open, and have not freed their stateids.
+    pub lock_owners_per_open: usize,
     /// Most locked ranges of a file.
     pub ranges_per_file: usize,
     /// Most locked ranges of a client.
     pub ranges_per_client: usize,
     /// Most denied requests for locks that a file remembers.
     pub waiters_per_file: usize,
+    /// Most pieces of state that are taken from clients in one step.
+    pub states_per_step: usize,
     /// Whether delegations are granted.
     pub delegations: bool,
     /// Whether clients may know a file by another handle than callbacks do: nothing is delegated.
@@ -103,9 +108,11 @@ impl Default for StateConfig {
             states_per_client: 1 << 17,
             states_per_address: 1 << 10,
             opens_per_file: 1 << 14,
+            lock_owners_per_open: 1 << 12,
             ranges_per_file: 1 << 14,
             ranges_per_client: 1 << 16,
             waiters_per_file: 1 << 10,
+            states_per_step: 1 << 9,
             delegations: true,
             handles_vary: false,
             shared_denials: SharedDenials::Unannounced,
@@ -169,7 +176,7 @@ pub enum StateEvent {
         /// The session.
         session: SessionId,
     },
-    /// A client and all its state are gone.
+    /// A client is gone, and nobody is refused anything for what is left of its state.
     ClientRemoved {
         /// The client.
         client: ClientId,
@@ -212,24 +219,28 @@ pub struct StateHome {
     pub(super) files: FileTable,
     pub(super) open_owners: OwnerTable,
     /// Opens by owner and file.
-    pub(super) opens: AssignedMap<(u32, u32), u32>,
+    pub(super) opens: SegmentedMap<(u32, u32), u32>,
     pub(super) lock_owners: OwnerTable,
     /// Lock states by owner and open.
-    pub(super) lock_states: AssignedMap<(u32, u32), u32>,
+    pub(super) lock_states: SegmentedMap<(u32, u32), u32>,
     /// Files with freed locks, of which the waiters have not been notified yet.
     pub(super) freed: Vec<u32>,
     pub(super) callbacks: CallbackJobs,
     pub(super) watches_contexts: bool,
     pub(super) delegation_guards: Arc<DelegationGuards>,
     pub(super) delegation_history: DelegationHistory,
-    /// Delegations that are being recalled.
-    pub(super) recalled: Vec<u32>,
+    /// Delegations that are being recalled, by the ends of their times.
+    pub(super) recalled: BTreeSet<(Duration, u32)>,
     /// Delegations by the order of their grants.
     pub(super) delegated: BTreeMap<u64, u32>,
     pub(super) relief: Option<ReliefRequest>,
     pub(super) holder_queries: HolderQueries,
     pub(super) host_locks: HostLocks,
     pub(super) announced_shares: AnnouncedShares,
+    /// State that goes in steps, the first one first.
+    pub(super) sweeps: VecDeque<StateSweep>,
+    /// How many pieces of it have gone in this turn.
+    pub(super) swept: usize,
     pub(super) fences: Arc<IoFences>,
     pub(super) broken_leases: Arc<BrokenLeases>,
     /// No lease runs out before this.
@@ -255,20 +266,22 @@ impl StateHome {
             states_by_address: AddressShares::default(),
             files: FileTable::default(),
             open_owners: OwnerTable::default(),
-            opens: AssignedMap::default(),
+            opens: SegmentedMap::default(),
             lock_owners: OwnerTable::default(),
-            lock_states: AssignedMap::default(),
+            lock_states: SegmentedMap::default(),
             freed: Vec::new(),
             callbacks: CallbackJobs::default(),
             watches_contexts: false,
             delegation_guards: Arc::default(),
             delegation_history: DelegationHistory::default(),
-            recalled: Vec::new(),
+            recalled: BTreeSet::new(),
             delegated: BTreeMap::new(),
             relief: None,
             holder_queries: HolderQueries::default(),
             host_locks: HostLocks::default(),
             announced_shares: AnnouncedShares::default(),
+            sweeps: VecDeque::new(),
+            swept: 0,
             fences: Arc::new(IoFences::new(config.reactors)),
             broken_leases: Arc::default(),
             earliest_lease_end: Duration::ZERO,

@@ -1,6 +1,7 @@
 //! Byte-range locks, and stateids that are tested and freed (RFC 8881 sections 18.10 to 18.12,
 //! 18.38 and 18.48).
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -137,6 +138,9 @@ impl StateHome {
         }
         self.check_range_limits(index, file)?;
         if known.is_none() {
+            if opened.locks.len() >= self.config.lock_owners_per_open {
+                return Err(StateError::NoSpc);
+            }
             self.make_room_for_state(index, now)?;
         }
         if self.clients.get(index).is_some_and(|one| one.wants_record) {
@@ -147,7 +151,7 @@ impl StateHome {
         if host == HostStep::Ask && (is_others || !self.host_has(&request.file, range, mode)) {
             return Ok(None);
         }
-        self.revoke_conflicts(file, owner, range, mode)?;
+        self.revoke_conflicts(file, owner, range, mode, now)?;
         let state = match known {
             Some(state) => {
                 if let Some(record) = self.states.get_mut(state) {
@@ -299,13 +303,14 @@ impl StateHome {
         owner: Option<u32>,
         range: ByteRange,
         mode: LockMode,
+        now: Duration,
     ) -> Result<(), StateError> {
         let Some(file) = self.files.get(file) else {
             return Ok(());
         };
         let conflicts = file.ranges.conflicts(owner, range, mode);
         let states: Vec<u32> = conflicts.map(|one| one.state).collect();
-        self.revoke_expired(&states)
+        self.revoke_expired(&states, now)
     }
 
     fn describe(&self, conflict: &LockedRange) -> StateError {
@@ -355,7 +360,7 @@ impl StateHome {
         });
         self.lock_states.insert((owner, open), state);
         if let Some(open) = self.states.open_mut(open) {
-            open.locks.push(state);
+            open.locks.insert(state);
         }
         state
     }
@@ -366,7 +371,27 @@ impl StateHome {
         let of_client = self.clients.get(client).map_or(0, |client| client.ranges);
         let fits = of_file + 2 <= self.config.ranges_per_file
             && of_client + 2 <= self.config.ranges_per_client;
-        fits.then_some(()).ok_or(StateError::NoSpc)
+        fits.then_some(()).ok_or_else(|| self.no_room())
+    }
+
+    /// Frees all that is locked under an open, at once. Returns the lock states.
+    pub(super) fn free_locks_of(&mut self, open: u32) -> BTreeSet<u32> {
+        let record = self.states.get(open);
+        let Some((record, known)) = record.zip(self.states.open(open)) else {
+            return BTreeSet::new();
+        };
+        let (file, client, locks) = (record.file, record.client_index, known.locks.clone());
+        self.free_ranges(file, client, &locks);
+        locks
+    }
+
+    /// Frees all ranges that some lock states of a client have in a file.
+    pub(super) fn free_ranges(&mut self, file: u32, client: u32, locks: &BTreeSet<u32>) {
+        let known = self.files.get(file);
+        let known = known.filter(|file| locks.iter().any(|lock| file.ranges.has_state(*lock)));
+        if let Some(hull) = known.and_then(|file| file.ranges.hull(locks)) {
+            self.change_ranges(file, client, hull, |ranges| ranges.unlock_states(locks));
+        }
     }
 
     /// The name of the owner of a lock stateid.

@@ -15,6 +15,7 @@
 //!   connection ([`CallbackOrder`]); the reactor of the connection sends them.
 //! - I/O that has begun with state that is revoked ends before the state is granted to others
 //!   ([`IoFences`]).
+//! - What a client loses at once can be much. Then it goes in steps ([`StateHome::sweep_states`]).
 //! - Leases of files that other servers change as well: stores tell which have to end
 //!   ([`BrokenLeases`]), and the home recalls the delegations that depend on them.
 //! - Locks that the host takes as well: the home orders them ([`HostLockOrder`]); a thread carries the
@@ -58,6 +59,7 @@ mod slot_limits;
 mod slot_shares;
 mod slot_word;
 mod stateid;
+mod sweeps;
 mod table;
 #[cfg(test)]
 mod tests;

@@ -1,5 +1,6 @@
 //! Opens and what they allow (RFC 8881 sections 9.7, 18.2, 18.16 and 18.18).
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use millrace_store::FileHold;
@@ -11,6 +12,7 @@ use super::files::FileKey;
 use super::home::StateHome;
 use super::share::ShareMode;
 use super::stateid::{EarlierOpen, OpenRecord, Revocation, StateDetail, StateRecord, Stateid};
+use super::sweeps::StateSweep;
 
 /// What OPEN returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -209,8 +211,7 @@ impl StateHome {
         _now: Duration,
     ) -> Result<Stateid, StateError> {
         let state = self.find_open(client, file, stateid)?;
-        let open = self.states.open(state).ok_or(StateError::BadStateid)?;
-        for lock in open.locks.clone() {
+        for lock in self.free_locks_of(state) {
             self.remove_state(lock);
         }
         self.remove_state(state);
@@ -336,7 +337,7 @@ impl StateHome {
                 _ => return Ok(false),
             }
         }
-        self.revoke_expired(&expired)?;
+        self.revoke_expired(&expired, now)?;
         Ok(true)
     }
 
@@ -391,11 +392,17 @@ impl StateHome {
         now: Duration,
     ) -> Result<(), StateError> {
         self.make_room_for_state(holder, now)?;
-        let opens = file.and_then(|file| self.files.get(file));
-        if opens.is_some_and(|file| file.opens.len() >= self.config.opens_per_file) {
-            return Err(StateError::NoSpc);
+        let is_full = |home: &Self| {
+            let opens = file.and_then(|file| home.files.get(file));
+            opens.is_some_and(|file| file.opens.len() >= home.config.opens_per_file)
+        };
+        if is_full(self) {
+            self.sweep_states();
         }
-        Ok(())
+        match is_full(self) {
+            true => Err(self.no_room()),
+            false => Ok(()),
+        }
     }
 
     /// Makes sure that there is room for another piece of state.
@@ -419,6 +426,12 @@ impl StateHome {
             return Err(StateError::NoSpc);
         }
         while self.states.len() >= self.config.states {
+            let is_sweep_in_front =
+                matches!(self.sweeps.front(), Some(StateSweep::Departed { .. }));
+            if is_sweep_in_front {
+                self.sweep_states();
+                continue;
+            }
             if !self.remove_courteous(now, |one| one.id != id && !one.states.is_empty()) {
                 return Err(StateError::Delay);
             }
@@ -448,7 +461,7 @@ impl StateHome {
                 deny,
                 joined: ShareMode::pair_bit(access, deny),
                 before: None,
-                locks: Vec::new(),
+                locks: BTreeSet::new(),
             }),
         });
         self.opens.insert((owner, file), state);

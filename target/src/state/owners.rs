@@ -1,6 +1,6 @@
 //! Open owners and lock owners: opaque names within a client.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::table::{AssignedMap, IndexedTable};
@@ -10,7 +10,7 @@ use super::table::{AssignedMap, IndexedTable};
 pub(super) struct OwnerTable {
     owners: IndexedTable<StateOwner>,
     /// By the index of the client.
-    by_name: AssignedMap<u32, HashMap<Arc<[u8]>, u32>>,
+    by_name: AssignedMap<u32, BTreeMap<Arc<[u8]>, u32>>,
 }
 
 /// An owner of opens or locks.

@@ -1,5 +1,7 @@
 //! Ranges of bytes of a file and the locks on them (RFC 8881 section 9.3).
 
+use std::collections::BTreeSet;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 use super::StateError;
@@ -137,6 +139,8 @@ pub(super) struct LockedRanges {
     reach: Vec<u64>,
     /// How many ranges each owner has, so that nobody looks for those of others.
     owners: AssignedMap<u32, usize>,
+    /// How many ranges each lock state has, likewise.
+    states: AssignedMap<u32, usize>,
     /// How many exclude readers.
     writes: usize,
 }
@@ -148,7 +152,7 @@ impl LockedRanges {
 
     /// Whether a lock state has ranges.
     pub fn has_state(&self, state: u32) -> bool {
-        self.ranges.iter().any(|one| one.state == state)
+        self.states.contains_key(&state)
     }
 
     /// What excludes a lock of an owner, in the order of bytes.
@@ -217,16 +221,18 @@ impl LockedRanges {
         })
     }
 
-    /// Frees all ranges of a lock state.
-    pub fn unlock_state(&mut self, state: u32) {
-        let known = self.ranges.iter().find(|one| one.state == state);
-        if let Some(owner) = known.map(|one| one.owner) {
-            let all = ByteRange {
-                first: 0,
-                last: u64::MAX,
-            };
-            self.take(owner, all, |one| one.state == state);
-        }
+    /// Frees all ranges of some lock states.
+    pub fn unlock_states(&mut self, states: &BTreeSet<u32>) {
+        let mut ranges = std::mem::take(&mut self.ranges);
+        ranges.retain(|one| {
+            let is_freed = states.contains(&one.state);
+            if is_freed {
+                self.uncount(one);
+            }
+            !is_freed
+        });
+        self.ranges = ranges;
+        self.find_reach(0);
     }
 
     /// Where ranges that overlap another one are.
@@ -255,29 +261,38 @@ impl LockedRanges {
         let Some(first) = first.map(|first| near.start + first) else {
             return;
         };
-        let (mut kept, mut writes) = (first, 0);
+        let mut kept = first;
         for index in first..near.end {
             let one = self.ranges[index];
             if one.owner == owner && is_taken(&one) {
-                writes += usize::from(one.mode == LockMode::Write);
+                self.uncount(&one);
             } else {
                 self.ranges[kept] = one;
                 kept += 1;
             }
         }
-        let taken = near.end - kept;
-        if taken == 0 {
+        if kept == near.end {
             return;
         }
         self.ranges.drain(kept..near.end);
-        self.writes -= writes;
-        if let Some(own) = self.owners.get_mut(&owner) {
-            *own -= taken;
-            if *own == 0 {
-                self.owners.remove(&owner);
+        self.find_reach(first);
+    }
+
+    /// Does not count a range any more that is taken out.
+    fn uncount(&mut self, one: &LockedRange) {
+        self.writes -= usize::from(one.mode == LockMode::Write);
+        for (counts, key) in [(&mut self.owners, one.owner), (&mut self.states, one.state)] {
+            if let Entry::Occupied(mut count) = counts.entry(key) {
+                *count.get_mut() -= 1;
+                if *count.get() == 0 {
+                    count.remove();
+                }
             }
         }
-        // Nothing before the first of them has changed.
+    }
+
+    /// Finds the reach of all ranges from an index on. Nothing before it has changed.
+    fn find_reach(&mut self, first: usize) {
         self.reach.truncate(first);
         let mut highest = self.reach.last().copied().unwrap_or(0);
         for one in &self.ranges[first..] {
@@ -300,6 +315,7 @@ impl LockedRanges {
             *reach = last;
         }
         *self.owners.entry(new.owner).or_default() += 1;
+        *self.states.entry(new.state).or_default() += 1;
         self.writes += usize::from(new.mode == LockMode::Write);
     }
 
@@ -343,9 +359,10 @@ impl LockedRanges {
         parts
     }
 
-    /// The bytes between the first and the last range of a lock state.
-    pub fn hull(&self, state: u32) -> Option<ByteRange> {
-        let own = self.ranges.iter().filter(|one| one.state == state);
+    /// The bytes between the first and the last range of some lock states.
+    pub fn hull(&self, states: &BTreeSet<u32>) -> Option<ByteRange> {
+        let own = self.ranges.iter();
+        let own = own.filter(|one| states.contains(&one.state));
         let own = own.map(|one| (one.range.first, one.range.last));
         let hull = own.reduce(|one, other| (one.0.min(other.0), one.1.max(other.1)));
         hull.map(|(first, last)| ByteRange { first, last })

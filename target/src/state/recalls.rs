@@ -1,6 +1,6 @@
 //! Recalls of delegations, and their end (RFC 8881 sections 10.4.4 to 10.4.6).
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use millrace_store::FileLease;
@@ -92,13 +92,14 @@ impl StateHome {
             return;
         }
         let longest = delegation.lease.as_ref().map(FileLease::time);
+        let ends = now + longest.unwrap_or(Duration::MAX).min(self.config.lease);
         delegation.recall = Some(RecallTimes {
             is_over: false,
             began: now,
-            ends: now + longest.unwrap_or(Duration::MAX).min(self.config.lease),
+            ends,
         });
         let granted_by = delegation.granted_by;
-        self.recalled.push(state);
+        self.recalled.insert((ends, state));
         let Some(file) = self.files.get(file).map(|file| file.key) else {
             return;
         };
@@ -138,7 +139,7 @@ impl StateHome {
                 continue;
             }
             let is_expired = self.is_expired(holder, now);
-            if !is_expired || self.revoke_expired(&[state]).is_err() {
+            if !is_expired || self.revoke_expired(&[state], now).is_err() {
                 self.recall(state, false, now);
             }
         }
@@ -152,26 +153,36 @@ impl StateHome {
         let delegation = record.and_then(|record| record.delegation_mut());
         // Of a lease no longer than others wait.
         let delegation = delegation.filter(|delegation| delegation.lease.is_none());
-        let recall = delegation.and_then(|delegation| delegation.recall.as_mut());
+        let recall = delegation.and_then(|delegation| delegation.recall);
         if let Some(recall) = recall.filter(|recall| !recall.is_over) {
-            recall.ends = recall.ends.max(now + lease).min(recall.began + lease * 2);
+            let ends = recall.ends.max(now + lease).min(recall.began + lease * 2);
+            self.end_recall_at(state, ends);
         }
     }
 
-    /// Revokes delegations that were not returned in time. To be called about once a second.
-    pub fn end_recalls(&mut self, now: Duration) {
-        let over = self.recalled.iter().copied();
-        let over: Vec<u32> = over
-            .filter(|&state| self.recall_end(state).is_none_or(|end| now > end))
-            .collect();
-        for state in over {
-            self.end_lease(state, now);
-            if !self.is_revocable(state, now) {
-                continue;
-            }
-            self.revoke_state(state, Revocation::NotReturned);
-            self.recalled.retain(|&one| one != state);
+    /// Changes the end of a recall.
+    fn end_recall_at(&mut self, state: u32, ends: Duration) {
+        let record = self.states.get_mut(state);
+        let delegation = record.and_then(StateRecord::delegation_mut);
+        if let Some(recall) = delegation.and_then(|delegation| delegation.recall.as_mut()) {
+            let before = std::mem::replace(&mut recall.ends, ends);
+            self.recalled.remove(&(before, state));
+            self.recalled.insert((ends, state));
         }
+    }
+
+    /// Revokes delegations that were not returned in time, a bounded number at once. Returns how many
+    /// it has looked at. To be called in each turn.
+    pub fn end_recalls(&mut self, now: Duration) -> usize {
+        let over = self.recalled.range(..(now, 0)).map(|(_, state)| *state);
+        let over: Vec<u32> = over.take(self.config.states_per_step).collect();
+        for &state in &over {
+            self.end_lease(state, now);
+            if self.is_revocable(state, now) {
+                self.revoke_state(state, Revocation::NotReturned);
+            }
+        }
+        over.len()
     }
 
     /// Ends the lease of a delegation that was not returned in time, and recalls all others of its
@@ -189,9 +200,7 @@ impl StateHome {
             return;
         };
         client.has_kept_lease = true;
-        // In order, so that the same happens in each run of a simulation.
-        let states: BTreeSet<u32> = client.states.iter().copied().collect();
-        for state in states {
+        for state in client.states.clone() {
             let delegation = self.states.get(state).and_then(StateRecord::delegation);
             if delegation.is_some_and(|one| one.lease.is_some()) {
                 self.recall(state, false, now);
@@ -215,23 +224,18 @@ impl StateHome {
         let holder = record.client_index;
         let recall = record.delegation_mut().and_then(|one| one.recall.as_mut());
         if let Some(recall) = recall {
-            recall.ends = now + RETRY;
             let was_over = std::mem::replace(&mut recall.is_over, true);
             if let Some(client) = self.clients.get_mut(holder).filter(|_| !was_over) {
                 client.overdue_recalls += 1;
             }
+            self.end_recall_at(state, now + RETRY);
         }
         false
     }
 
-    fn recall_end(&self, state: u32) -> Option<Duration> {
-        Some(self.states.get(state)?.delegation()?.recall?.ends)
-    }
-
     /// When the next recall ends.
     pub(super) fn next_recall_end(&self) -> Duration {
-        let ends = self.recalled.iter();
-        let ends = ends.filter_map(|&state| self.recall_end(state));
-        ends.min().unwrap_or(Duration::MAX)
+        let first = self.recalled.first();
+        first.map_or(Duration::MAX, |(ends, _)| *ends)
     }
 }

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 
-use super::StateError;
 use super::clients::{ClientSession, LeasedClient};
 use super::home::{StateEvent, StateHome};
 use super::session::SessionConditions;
@@ -26,14 +25,14 @@ impl StateHome {
     /// Takes what state has on its file away. The state itself stays, without force.
     fn release_state(&mut self, state: u32, reason: Revocation) -> Option<StateDetail> {
         let record = self.states.get_mut(state)?;
-        let (file, client) = (record.file, record.client_index);
+        let (file, id, client) = (record.file, record.client, record.client_index);
         let revoked = StateDetail::Revoked(RevokedRecord {
             reason,
             open: match &record.detail {
                 StateDetail::Lock(lock) => Some(lock.open),
                 _ => None,
             },
-            locks: Vec::new(),
+            locks: BTreeSet::new(),
         });
         let detail = std::mem::replace(&mut record.detail, revoked);
         if let Some(client) = self.clients.get_mut(client) {
@@ -58,21 +57,15 @@ impl StateHome {
             {
                 client.overdue_recalls -= 1;
             }
-            self.release_delegation(state, file, delegation.serial);
+            self.release_delegation(state, (id, file), delegation);
         }
         if let StateDetail::Lock(lock) = &detail {
             self.lock_states.remove(&(lock.owner, lock.open));
             self.lock_owners.release(lock.owner);
             if let Some(open) = self.states.open_mut(lock.open) {
-                open.locks.retain(|&one| one != state);
+                open.locks.remove(&state);
             }
-            let hull = self
-                .files
-                .get(file)
-                .and_then(|file| file.ranges.hull(state));
-            if let Some(hull) = hull {
-                self.change_ranges(file, client, hull, |ranges| ranges.unlock_state(state));
-            }
+            self.free_ranges(file, client, &BTreeSet::from([state]));
         }
         Some(detail)
     }
@@ -86,33 +79,12 @@ impl StateHome {
         self.files.release(record.file);
         if let Some(client) = self.clients.get_mut(record.client_index) {
             client.states.remove(&state);
-            self.states_by_address.remove(client.address);
+            self.states_by_address.remove(client.address, 1);
             if let Some(StateDetail::Revoked(revoked)) = was_revoked {
                 *client.revoked_states(revoked.reason) -= 1;
             }
         }
         self.publish_conditions(record.client_index);
-    }
-
-    /// Revokes all state of the clients with expired leases that have some states, as others asked
-    /// for those. Linux gives up all of its locks when it sees that any state was revoked, and
-    /// unlocks none of them: others would wait for the rest.
-    ///
-    /// # Errors
-    /// [`StateError::Unrecorded`] until their records are gone.
-    pub(super) fn revoke_expired(&mut self, wanted: &[u32]) -> Result<(), StateError> {
-        self.withdraw_records(wanted)?;
-        let records = wanted.iter().filter_map(|&state| self.states.get(state));
-        let holders: BTreeSet<u32> = records.map(|record| record.client_index).collect();
-        for holder in holders {
-            let states = self.clients.get(holder).map(|client| &client.states);
-            // In order, so that the same happens in each run of a simulation.
-            let states: BTreeSet<u32> = states.into_iter().flatten().copied().collect();
-            for state in states {
-                self.revoke_state(self.basis_of(state), Revocation::LeaseExpired);
-            }
-        }
-        Ok(())
     }
 
     /// State of a client that is in the way of processes of the host or of clients of other gateways.
@@ -127,7 +99,7 @@ impl StateHome {
             };
             match record.detail {
                 StateDetail::Lock(_) => {
-                    file.ranges.hull(*state).is_some() && self.host_locks.has(&file.key)
+                    file.ranges.has_state(*state) && self.host_locks.has(&file.key)
                 }
                 StateDetail::Open(_) => self.announced_shares.has(&file.key),
                 StateDetail::Delegation(_) | StateDetail::Revoked(_) => false,
@@ -154,6 +126,25 @@ impl StateHome {
     /// Revokes state of a client, and the lock states that are based on it. Its stateids designate
     /// the revoked state until the client frees them.
     pub(super) fn revoke_state(&mut self, state: u32, reason: Revocation) {
+        let record = self.states.get(state);
+        let Some(record) = record.filter(|record| record.check_in_force().is_ok()) else {
+            return;
+        };
+        let client = record.client_index;
+        self.void_state(state, reason);
+        self.tell_of_revocation(client);
+    }
+
+    /// Tells a client that state of it was revoked, and has the I/O end that it has begun.
+    pub(super) fn tell_of_revocation(&self, index: u32) {
+        self.publish_conditions(index);
+        if let Some(client) = self.clients.get(index) {
+            self.fences.raise(client.id);
+        }
+    }
+
+    /// Revokes state likewise, without [telling](Self::tell_of_revocation).
+    pub(super) fn void_state(&mut self, state: u32, reason: Revocation) {
         let Some(record) = self.states.get(state) else {
             return;
         };
@@ -161,12 +152,9 @@ impl StateHome {
             return;
         }
         let (client, index, file) = (record.client, record.client_index, record.file);
-        let locks = match self.states.open(state) {
-            Some(open) => open.locks.clone(),
-            None => Vec::new(),
-        };
+        let locks = self.free_locks_of(state);
         for &lock in &locks {
-            self.revoke_state(lock, reason);
+            self.void_state(lock, reason);
         }
         let stateid = self.states.stateid(state);
         self.release_state(state, reason);
@@ -178,8 +166,6 @@ impl StateHome {
         if let Some(client) = self.clients.get_mut(index) {
             *client.revoked_states(reason) += 1;
         }
-        self.publish_conditions(index);
-        self.fences.raise(&stateid);
         if let Some(file) = self.files.get(file) {
             self.events.push_back(StateEvent::Revoked {
                 client,
@@ -196,7 +182,7 @@ impl StateHome {
         let record = self.states.get(state);
         let locks = match record.map(|record| &record.detail) {
             Some(StateDetail::Revoked(revoked)) => revoked.locks.clone(),
-            _ => Vec::new(),
+            _ => BTreeSet::new(),
         };
         self.remove_state(state);
         for lock in locks {

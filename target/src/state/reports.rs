@@ -416,6 +416,8 @@ impl StateHome {
             return false;
         };
         self.remove_client(index);
+        // It may be in the middle of what it was allowed to do.
+        self.fences.raise(client);
         true
     }
 

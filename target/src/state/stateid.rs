@@ -1,5 +1,6 @@
 //! Stateids and the table of the states that they designate (RFC 8881 section 8.2).
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,6 +10,7 @@ use super::delegations::DelegationRecord;
 use super::files::FileKey;
 use super::published::PublishedStates;
 use super::share::ShareMode;
+use super::table::SegmentedVec;
 
 /// A stateid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -133,7 +135,7 @@ pub(super) struct OpenRecord {
     /// What it was before the latest OPEN was joined with it; `None` if it began with that one.
     pub before: Option<EarlierOpen>,
     /// The lock states that began with this open.
-    pub locks: Vec<u32>,
+    pub locks: BTreeSet<u32>,
 }
 
 /// An open as it was.
@@ -159,7 +161,7 @@ pub(super) struct RevokedRecord {
     /// The open that it belonged to, if it was a lock state.
     pub open: Option<u32>,
     /// The lock states that were revoked with it, if it was an open.
-    pub locks: Vec<u32>,
+    pub locks: BTreeSet<u32>,
 }
 
 impl StateRecord {
@@ -225,7 +227,7 @@ struct TableCell {
 #[derive(Debug)]
 pub(super) struct StateTable {
     start: u16,
-    cells: Vec<TableCell>,
+    cells: SegmentedVec<TableCell>,
     free: Vec<u32>,
     len: usize,
     published: Arc<PublishedStates>,
@@ -238,7 +240,7 @@ impl StateTable {
         let [a, b, ..] = start;
         Self {
             start: u16::from_be_bytes([a, b]),
-            cells: Vec::new(),
+            cells: SegmentedVec::default(),
             free: Vec::new(),
             len: 0,
             published: Arc::new(PublishedStates::new(start, states)),
@@ -275,7 +277,8 @@ impl StateTable {
             self.cells.push(TableCell::default());
             u32::try_from(self.cells.len() - 1).expect("tables are bounded")
         });
-        let cell = &mut self.cells[index as usize];
+        let cell = self.cells.get_mut(index as usize);
+        let cell = cell.expect("it is there or was added");
         cell.generation += 1;
         cell.kind = match record.detail {
             StateDetail::Lock(_) => LOCK_KIND,
@@ -302,7 +305,7 @@ impl StateTable {
 
     /// State from an index on, with unused indexes between.
     pub fn iter_from(&self, first: u32) -> impl Iterator<Item = (u32, Option<&StateRecord>)> {
-        let cells = (0..).zip(&self.cells).skip(first as usize);
+        let cells = (first..).zip(self.cells.iter_from(first as usize));
         cells.map(|(index, cell)| (index, cell.record.as_ref()))
     }
 
@@ -389,6 +392,6 @@ impl StateTable {
 impl StateTable {
     /// Moves an index to a later generation.
     pub fn set_generation(&mut self, index: u32, generation: u32) {
-        self.cells[index as usize].generation = generation;
+        self.cells.get_mut(index as usize).unwrap().generation = generation;
     }
 }

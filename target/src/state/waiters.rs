@@ -7,6 +7,10 @@ use super::clients::ClientId;
 use super::home::{StateEvent, StateHome};
 use super::ranges::{ByteRange, LockMode};
 
+/// How many ranges the waiters of a file are compared with when some are freed. Waiters beyond are not
+/// notified; they ask again from time to time in any case.
+const SEARCH_MAX: usize = 1 << 20;
+
 /// A request for a lock that was denied and is willing to wait.
 #[derive(Clone, Debug)]
 pub(super) struct LockWaiter {
@@ -74,8 +78,10 @@ impl StateHome {
                 now <= one.asked + self.config.lease
                     && self.clients.find(one.client) == Some(one.client_index)
             });
+            let ranges = self.files.get(index).map_or(0, |file| file.ranges.len());
+            let looked_at = SEARCH_MAX / ranges.max(1);
             let mut told: Vec<(ByteRange, LockMode)> = Vec::new();
-            for waiter in &mut waiters {
+            for waiter in waiters.iter_mut().take(looked_at) {
                 let (range, mode) = (waiter.range, waiter.mode);
                 let is_behind = |(other, other_mode): &(ByteRange, LockMode)| {
                     other_mode.excludes(mode) && other.overlaps(&range)

@@ -7,9 +7,10 @@ use millrace_admin::status::{
 };
 use millrace_wire::nfs4::{
     Attributes, CreateMode, OpenClaim, OpenOperation, Operation, OperationStatus as Status,
-    sequence_flags, share,
+    StateOwner, sequence_flags, share,
 };
 use millrace_wire::rpc::Accepted;
+use millrace_wire::xdr::BoundedBytes;
 
 use crate::session_client::{ServerFolders, SessionClient, kill};
 
@@ -248,5 +249,45 @@ fn without_version_3_only_version_4_is_served() {
     assert_eq!(client.null(nfs, 4), Accepted::Success);
     assert_eq!(client.reclaim_complete(), Status::Ok);
     client.open(b"data", b"file").unwrap();
+    kill(server);
+}
+
+#[test]
+fn a_client_with_more_state_than_a_turn_removes_is_ended_with_all_of_it() {
+    let folders = ServerFolders::new();
+    let (server, address) = folders.start();
+    let operator = folders.operator(&server);
+    let mut client = SessionClient::join(address, b"many");
+    assert_eq!(client.reclaim_complete(), Status::Ok);
+    for number in 0..1200_u32 {
+        let owner = number.to_be_bytes();
+        let opening = client.opening(
+            Some(CreateMode::Unchecked(Attributes::NONE)),
+            OpenClaim::Name(b"file"),
+        );
+        let Operation::Open(open) = opening else {
+            panic!("{opening:?}")
+        };
+        let owner = StateOwner {
+            client: client.id,
+            owner: BoundedBytes(&owner),
+        };
+        let all = [
+            Operation::Putrootfh(()),
+            Operation::Lookup(b"memory"),
+            Operation::Open(OpenOperation { owner, ..open }),
+        ];
+        assert_eq!(client.run(&all).status(), Status::Ok);
+    }
+    let states = || -> Nfs4States {
+        let page = get(&operator, "/api/v1/nfs4/states?kind=open&limit=1");
+        page.value().unwrap()
+    };
+    assert_eq!(states().states.len(), 1);
+    let at = format!("/api/v1/nfs4/clients/{:016x}?force=true", client.id);
+    assert_eq!(delete(&operator, &at), 204);
+    let listed: Nfs4Clients = get(&operator, "/api/v1/nfs4/clients").value().unwrap();
+    assert!(listed.clients.is_empty());
+    assert!((0..1000).any(|_| states().states.is_empty()), "it ends");
     kill(server);
 }

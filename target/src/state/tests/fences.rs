@@ -6,13 +6,6 @@ use std::task::{Context, Poll, Waker};
 
 use super::*;
 
-fn stateid(number: u8) -> Stateid {
-    Stateid {
-        sequence: 1,
-        other: [number; 12],
-    }
-}
-
 /// Two reactors.
 fn registers() -> (Arc<IoFences>, [Rc<IoRegister>; 2]) {
     let fences = Arc::new(IoFences::new(2));
@@ -21,12 +14,12 @@ fn registers() -> (Arc<IoFences>, [Rc<IoRegister>; 2]) {
 }
 
 #[test]
-fn v4_lock_24_a_fence_is_passed_when_no_reactor_has_io_with_its_stateid() {
+fn v4_lock_24_a_fence_is_passed_when_no_reactor_has_earlier_io_of_its_client() {
     let (fences, [one, other]) = registers();
-    let others = other.begin(&stateid(2));
-    let running = other.begin(&stateid(1));
+    let others = other.begin(ClientId(2));
+    let running = other.begin(ClientId(1));
     let context = &mut Context::from_waker(Waker::noop());
-    fences.raise(&stateid(1));
+    fences.raise(ClientId(1));
     let mut wait = pin!(one.wait(Duration::ZERO));
     assert!(wait.as_mut().poll(context).is_pending());
     other.poll(Duration::ZERO);
@@ -45,7 +38,7 @@ fn v4_lock_24_a_fence_is_passed_when_no_reactor_has_io_with_its_stateid() {
 fn v4_lock_24_a_reactor_that_has_not_looked_is_waited_for() {
     let (fences, [one, other]) = registers();
     let context = &mut Context::from_waker(Waker::noop());
-    fences.raise(&stateid(1));
+    fences.raise(ClientId(1));
     let mut wait = pin!(one.wait(Duration::ZERO));
     assert!(wait.as_mut().poll(context).is_pending());
     one.poll(Duration::ZERO);
@@ -59,9 +52,9 @@ fn v4_lock_24_a_reactor_that_has_not_looked_is_waited_for() {
 fn v4_lock_24_a_wait_for_io_that_is_stuck_ends() {
     let (fences, [one, other]) = registers();
     let context = &mut Context::from_waker(Waker::noop());
-    let stuck = other.begin(&stateid(1));
-    fences.raise(&stateid(1));
-    fences.raise(&stateid(2));
+    let stuck = other.begin(ClientId(1));
+    fences.raise(ClientId(1));
+    fences.raise(ClientId(2));
     other.poll(Duration::ZERO);
     let mut wait = pin!(one.wait(Duration::ZERO));
     assert!(wait.as_mut().poll(context).is_pending());
@@ -79,10 +72,11 @@ fn v4_lock_24_each_revocation_raises_a_fence() {
     let [one, two] = [b"a", b"b"].map(|owner| bed.client(owner));
     let opens = [&one, &two].map(|client| bed.open_both(client, b"o", file(1)));
     let holder = |open| LockHolder::New { open, owner: b"l" };
-    let taken = bed.lock(&one, file(1), holder(opens[0]), (0, 4), LockMode::Write);
+    bed.lock(&one, file(1), holder(opens[0]), (0, 4), LockMode::Write)
+        .unwrap();
     let fences = bed.home.views().fences;
     let register = Rc::new(IoRegister::new(Arc::clone(&fences), 0));
-    let running = register.begin(&taken.unwrap());
+    let running = register.begin(one.id);
     bed.pass(LEASE * 2);
     bed.renew(&two);
     assert!(fences.is_clear());

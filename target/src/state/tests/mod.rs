@@ -24,6 +24,8 @@ mod slot_model;
 mod slot_shares;
 mod slots;
 mod stateids;
+mod sweeps;
+mod tables;
 
 use std::net::IpAddr;
 use std::sync::Arc;

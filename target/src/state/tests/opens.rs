@@ -412,7 +412,7 @@ fn v4_open_24_tables_are_empty_when_all_is_closed() {
     }
     let home = &bed.home;
     assert_eq!(home.states.len(), 0);
-    assert!(home.opens.is_empty() && home.lock_states.is_empty());
+    assert_eq!((home.opens.len(), home.lock_states.len()), (0, 0));
     let index = home.clients.find(client.id).unwrap();
     let record = home.clients.get(index).unwrap();
     assert_eq!((record.states.len(), record.ranges), (0, 0));

@@ -1,5 +1,7 @@
 //! Ranges against a bitmap of 64 bytes.
 
+use std::collections::BTreeSet;
+
 use proptest::prelude::*;
 
 use super::*;
@@ -150,7 +152,7 @@ fn v4_lock_06_neighbours_of_different_states_are_not_merged() {
     assert_eq!(lock(10, 2, LockMode::Read), 2);
     assert_eq!(lock(20, 2, LockMode::Write), 3);
     assert_eq!(lock(30, 2, LockMode::Write), 3);
-    ranges.unlock_state(2);
+    ranges.unlock_states(&BTreeSet::from([2]));
     assert_eq!(ranges.len(), 1);
     assert!(ranges.has_state(1) && !ranges.has_state(2));
 }

@@ -187,6 +187,7 @@ impl GatewayWorld {
         let gateway = &mut self.gateways[index];
         let home = gateway.home.as_mut()?;
         home.expire_clients(now);
+        home.sweep_states();
         home.ask_host_again(now);
         let has_settled = home.are_records_durable();
         let has_ended = home.grace().is_none();

@@ -109,6 +109,7 @@ fn config(gateway: usize, run: u32, clients: usize) -> StateConfig {
         clients: most,
         sessions: most * 2,
         delegations: false,
+        states_per_step: 1,
         ..StateConfig::default()
     }
 }
