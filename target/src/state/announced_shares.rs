@@ -109,6 +109,8 @@ pub(super) struct AnnouncedShares {
     files: AssignedMap<FileKey, AnnouncedFile>,
     /// Files by the tickets of their announcements.
     pending: AssignedMap<u64, FileKey>,
+    /// When announcements may be withdrawn, unless opens have used them.
+    unused: VecDeque<(Duration, FileKey)>,
     /// Files of which less may be needed.
     changed: Vec<FileKey>,
     orders: VecDeque<ShareOrder>,
@@ -160,6 +162,7 @@ impl AnnouncedShares {
         {
             if file.includes(open.access, open.deny) {
                 file.unused.push_back(now + USE_TIME);
+                self.unused.push_back((now + USE_TIME, key));
                 done.push(open);
                 continue;
             }
@@ -222,6 +225,7 @@ impl StateHome {
         let is_next = file.pending.is_none() && file.queue.is_empty();
         if is_next && file.includes(access, deny) {
             file.unused.push_back(now + USE_TIME);
+            shares.unused.push_back((now + USE_TIME, key));
             return Some(Ok(()));
         }
         if too_much || file.queue.len() >= QUEUED_MAX {
@@ -256,6 +260,7 @@ impl StateHome {
                 file.access = file.access.union(open.access);
                 file.deny = file.deny.union(open.deny);
                 file.unused.push_back(now + USE_TIME);
+                shares.unused.push_back((now + USE_TIME, key));
                 Ok(())
             }
             ShareAnswer::Conflict => Err(StateError::ShareDenied),
@@ -281,11 +286,11 @@ impl StateHome {
     /// Withdraws announcements that no open has come back for. To be called from time to time.
     pub fn end_announcements(&mut self, now: Duration) {
         let shares = &mut self.announced_shares;
-        for (key, file) in &mut shares.files {
-            let before = file.unused.len();
-            file.unused.retain(|end| now < *end);
-            if file.unused.len() != before {
-                shares.changed.push(*key);
+        while let Some((_, key)) = shares.unused.pop_front_if(|(end, _)| *end <= now) {
+            if let Some(file) = shares.files.get_mut(&key)
+                && file.unused.pop_front_if(|end| *end <= now).is_some()
+            {
+                shares.changed.push(key);
             }
         }
     }

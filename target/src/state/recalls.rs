@@ -11,6 +11,7 @@ use super::delegations::RecallTimes;
 use super::files::FileKey;
 use super::home::StateHome;
 use super::stateid::StateRecord;
+use super::sweeps::{StateSweep, SweepAction};
 use super::table::AssignedMap;
 
 /// How long a file that others need is not delegated again, the first time and at most.
@@ -113,11 +114,13 @@ impl StateHome {
         self.call_client(client, subject, (now, now + self.config.lease * 2));
     }
 
-    /// Recalls the delegations whose leases have to end, as others wait for that. Returns the number
-    /// of leases.
+    /// Recalls the delegations whose leases have to end, as others wait for that, a bounded number at
+    /// once. Returns the number of leases.
     pub fn end_broken_leases(&mut self, now: Duration) -> usize {
         let mut leases = 0;
-        while let Some(file) = self.broken_leases.next() {
+        while leases < self.config.states_per_step
+            && let Some(file) = self.broken_leases.next()
+        {
             self.break_leases(&file, now);
             leases += 1;
         }
@@ -196,15 +199,16 @@ impl StateHome {
         let Some(holder) = self.states.get(state).map(|record| record.client_index) else {
             return;
         };
-        let Some(client) = self.clients.get_mut(holder) else {
-            return;
-        };
-        client.has_kept_lease = true;
-        for state in client.states.clone() {
-            let delegation = self.states.get(state).and_then(StateRecord::delegation);
-            if delegation.is_some_and(|one| one.lease.is_some()) {
-                self.recall(state, false, now);
-            }
+        // It gets no more of them, so that once is enough.
+        if let Some(client) = self.clients.get_mut(holder)
+            && !std::mem::replace(&mut client.has_kept_lease, true)
+        {
+            let client = client.id;
+            self.begin_sweep(StateSweep::Present {
+                client,
+                next: 0,
+                action: SweepAction::RecallLeased(now),
+            });
         }
     }
 

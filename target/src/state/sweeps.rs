@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::StateError;
 use super::clients::ClientId;
 use super::home::StateHome;
-use super::stateid::{Revocation, StateDetail, StateRecord};
+use super::stateid::{Revocation, StateDetail};
 
 /// Locked ranges of a file that make the release of some of them as much work as another piece of
 /// state.
@@ -25,15 +25,24 @@ pub(super) enum StateSweep {
         /// What it had. Some of it may be gone by now, and its place used by others.
         states: BTreeSet<u32>,
     },
-    /// What a client has is revoked.
-    Expired {
+    /// All that a client has is looked at.
+    Present {
         /// The client.
         client: ClientId,
         /// Where to go on.
         next: u32,
-        /// What it was granted later is left alone.
-        until: Duration,
+        /// What becomes of it.
+        action: SweepAction,
     },
+}
+
+/// What becomes of the state of a client.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum SweepAction {
+    /// It is revoked, unless it was granted after this.
+    Revoke(Duration),
+    /// Delegations with leases are recalled, at this time.
+    RecallLeased(Duration),
 }
 
 impl StateHome {
@@ -42,7 +51,7 @@ impl StateHome {
         match self.sweep(sweep) {
             // It makes room.
             Some(left @ StateSweep::Departed { .. }) => self.sweeps.push_front(left),
-            Some(left @ StateSweep::Expired { .. }) => self.sweeps.push_back(left),
+            Some(left @ StateSweep::Present { .. }) => self.sweeps.push_back(left),
             None => {}
         }
     }
@@ -79,11 +88,11 @@ impl StateHome {
     fn sweep(&mut self, sweep: StateSweep) -> Option<StateSweep> {
         match sweep {
             StateSweep::Departed { index, states } => self.sweep_departed(index, states),
-            StateSweep::Expired {
+            StateSweep::Present {
                 client,
                 next,
-                until,
-            } => self.sweep_expired(client, next, until),
+                action,
+            } => self.sweep_present(client, next, action),
         }
     }
 
@@ -124,10 +133,10 @@ impl StateHome {
                 && !std::mem::replace(&mut client.is_swept, true)
             {
                 let client = client.id;
-                self.begin_sweep(StateSweep::Expired {
+                self.begin_sweep(StateSweep::Present {
                     client,
                     next: 0,
-                    until: now,
+                    action: SweepAction::Revoke(now),
                 });
             }
         }
@@ -153,16 +162,15 @@ impl StateHome {
         None
     }
 
-    /// Revokes state of a client.
-    fn sweep_expired(
+    /// Looks at state of a client.
+    fn sweep_present(
         &mut self,
         client: ClientId,
         mut next: u32,
-        until: Duration,
+        action: SweepAction,
     ) -> Option<StateSweep> {
         let index = self.clients.find(client)?;
-        let mut is_over = false;
-        let mut found = false;
+        let (mut is_over, mut has_revoked) = (false, false);
         while self.may_sweep() {
             let known = self.clients.get(index)?;
             let Some(state) = known.states.range(next..).next().copied() else {
@@ -171,26 +179,38 @@ impl StateHome {
             };
             next = state + 1;
             self.swept += self.sweep_cost(state);
-            let is_old = |record: &&StateRecord| record.since <= until;
-            if self.states.get(state).filter(is_old).is_some() {
-                found = true;
-                self.void_state(self.basis_of(state), Revocation::LeaseExpired);
+            let Some(record) = self.states.get(state) else {
+                continue;
+            };
+            match action {
+                SweepAction::Revoke(until) if record.since <= until => {
+                    has_revoked = true;
+                    self.void_state(self.basis_of(state), Revocation::LeaseExpired);
+                }
+                SweepAction::RecallLeased(now)
+                    if record.delegation().is_some_and(|one| one.lease.is_some()) =>
+                {
+                    self.recall(state, false, now);
+                }
+                _ => {}
             }
         }
-        if found {
+        if has_revoked {
             self.tell_of_revocation(index);
         }
-        if is_over {
-            if let Some(known) = self.clients.get_mut(index) {
-                known.is_swept = false;
-            }
-            return None;
+        if !is_over {
+            return Some(StateSweep::Present {
+                client,
+                next,
+                action,
+            });
         }
-        Some(StateSweep::Expired {
-            client,
-            next,
-            until,
-        })
+        if let SweepAction::Revoke(_) = action
+            && let Some(known) = self.clients.get_mut(index)
+        {
+            known.is_swept = false;
+        }
+        None
     }
 
     /// The work that the end of a piece of state is.

@@ -312,6 +312,26 @@ fn what_nobody_comes_back_for_is_withdrawn() {
 }
 
 #[test]
+fn what_is_announced_for_two_opens_stays_for_the_later_one() {
+    let TestGateway {
+        mut bed, client, ..
+    } = announced();
+    let (home, now) = (&mut bed.home, bed.now);
+    let later = now + Duration::from_secs(5);
+    let asker = AnswerTicket::for_test(9, 0);
+    let again = home.announce_share(client.id, file(1), (READ, NONE), false, asker, later);
+    assert_eq!(again, Some(Ok(())));
+    home.forgo_announcement(&file(1));
+    for seconds in [10, 14] {
+        home.end_announcements(now + Duration::from_secs(seconds));
+        assert_eq!(home.take_share_order(), None);
+    }
+    home.end_announcements(now + Duration::from_secs(15));
+    let order = home.take_share_order();
+    assert_eq!(order.map(|order| order.action), Some(WITHDRAWN));
+}
+
+#[test]
 fn what_was_announced_for_an_open_that_is_refused_is_withdrawn_at_once() {
     let TestGateway { mut bed, .. } = announced();
     bed.home.forgo_announcement(&file(1));

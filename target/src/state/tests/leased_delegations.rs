@@ -213,6 +213,46 @@ fn the_lease_ends_in_time_and_others_wait_for_a_client_once() {
 }
 
 #[test]
+fn a_client_that_keeps_a_lease_is_asked_for_the_others_once_and_in_steps() {
+    let mut bed = TestBed::new();
+    bed.home.config.states_per_step = 1;
+    let client = bed.callable(b"a");
+    let numbers = 1..=5;
+    let leased: Vec<_> = numbers
+        .map(|number| bed.leased(&client, file(number)))
+        .collect();
+    let is_called = |bed: &mut TestBed, expected: &[(Stateid, TestLease)]| {
+        let called: Vec<_> = bed.recalls().iter().map(|(_, stateid)| *stateid).collect();
+        let expected: Vec<_> = expected.iter().map(|(stateid, _)| *stateid).collect();
+        called == expected
+    };
+    for (_, lease) in &leased[..2] {
+        lease.end.announce();
+    }
+    for broken in [1, 1, 0] {
+        assert_eq!(bed.home.end_broken_leases(bed.now), broken);
+    }
+    assert!(is_called(&mut bed, &leased[..2]));
+    bed.now += TIME + Duration::from_millis(1);
+    assert_eq!(bed.home.end_recalls(bed.now), 1);
+    let mut steps = 0;
+    while bed.home.has_sweeps() {
+        bed.home.sweep_states();
+        steps += 1;
+    }
+    assert!(steps >= 5);
+    assert!(is_called(&mut bed, &leased[2..]));
+    assert_eq!(bed.home.end_recalls(bed.now), 1);
+    assert_eq!(bed.home.end_recalls(bed.now), 0);
+    bed.now += TIME + Duration::from_millis(1);
+    for _ in &leased[2..] {
+        assert_eq!(bed.home.end_recalls(bed.now), 1);
+        assert!(!bed.home.has_sweeps());
+    }
+    assert!(leased.iter().all(|(_, lease)| lease.has_ended()));
+}
+
+#[test]
 fn an_open_under_the_delegation_does_not_prolong_the_wait() {
     let mut bed = TestBed::new();
     let client = bed.callable(b"a");
