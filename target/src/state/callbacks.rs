@@ -5,26 +5,20 @@
 //! The home decides what is sent and by which connection; the reactor of the connection sends it
 //! and reports the outcome.
 
-use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::SessionId;
 use super::backchannel::{CallbackParameters, CallbackPath, TakenSlot};
+use super::callback_jobs::{CallbackJob, PAUSE_MOST};
 use super::clients::ClientId;
 use super::files::FileKey;
 use super::holder_queries::HolderAttributes;
 use super::home::StateHome;
 use super::stateid::Stateid;
-use super::table::AssignedMap;
 
 /// How long a client has to answer a callback.
 pub const CALLBACK_TIME: Duration = Duration::from_secs(10);
-/// The pauses before a callback is repeated that the client was not ready for.
-const PAUSE_LEAST: Duration = Duration::from_millis(100);
-const PAUSE_MOST: Duration = Duration::from_secs(1);
-/// Most callbacks of a client that are tried. Recalls wait behind them, others are not begun.
-const TRIED_MAX: usize = 256;
 
 /// A request of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -165,105 +159,6 @@ pub enum CallbackAnswer {
     Failed,
 }
 
-/// A callback that is due.
-#[derive(Debug)]
-struct CallbackJob {
-    client: ClientId,
-    subject: CallbackSubject,
-    /// The slot that it has taken.
-    place: Option<(SessionId, TakenSlot)>,
-    /// The connection by which it was sent and is not answered yet.
-    sent: Option<CallbackPath>,
-    repeats: Option<u32>,
-    attempt: u32,
-    pause: Duration,
-    next_try: Duration,
-    /// When it is given up if it has no slot.
-    deadline: Duration,
-    /// Whether it remains only to settle its slot: it was begun anew in another session, or is
-    /// no longer needed.
-    is_superseded: bool,
-}
-
-/// The callbacks of a client.
-#[derive(Debug, Default)]
-struct CallbackQueue {
-    /// How many are tried.
-    tried: usize,
-    /// Recalls that come after them, by the delegations.
-    behind: BTreeMap<[u8; 12], CallbackJob>,
-}
-
-/// All callbacks that are due.
-#[derive(Debug)]
-pub(super) struct CallbackJobs {
-    jobs: BTreeMap<u64, CallbackJob>,
-    next: u64,
-    by_client: AssignedMap<ClientId, CallbackQueue>,
-    orders: VecDeque<CallbackOrder>,
-    /// Nothing is to be done before this.
-    due: Duration,
-}
-
-impl Default for CallbackJobs {
-    fn default() -> Self {
-        Self {
-            jobs: BTreeMap::new(),
-            next: 0,
-            by_client: AssignedMap::default(),
-            orders: VecDeque::new(),
-            due: Duration::MAX,
-        }
-    }
-}
-
-impl CallbackJobs {
-    fn add(&mut self, job: CallbackJob) -> bool {
-        let queue = self.by_client.entry(job.client).or_default();
-        if queue.tried >= TRIED_MAX {
-            let CallbackSubject::Recall { stateid, .. } = &job.subject else {
-                return false;
-            };
-            queue.behind.insert(stateid.other, job);
-            return true;
-        }
-        queue.tried += 1;
-        self.due = self.due.min(job.next_try);
-        self.jobs.insert(self.next, job);
-        self.next += 1;
-        true
-    }
-
-    fn remove(&mut self, number: u64) {
-        let Some(job) = self.jobs.remove(&number) else {
-            return;
-        };
-        let Some(queue) = self.by_client.get_mut(&job.client) else {
-            return;
-        };
-        queue.tried -= 1;
-        if let Some((_, next)) = queue.behind.pop_first() {
-            self.add(next);
-        } else if queue.tried == 0 {
-            self.by_client.remove(&job.client);
-        }
-    }
-
-    /// How many recalls come after the callbacks that are tried.
-    #[cfg(test)]
-    pub fn recalls_behind(&self, client: ClientId) -> usize {
-        let queue = self.by_client.get(&client);
-        queue.map_or(0, |queue| queue.behind.len())
-    }
-
-    /// Forgets the recall of a delegation that was returned, if it was not tried yet.
-    pub fn forget_recall(&mut self, client: ClientId, delegation: &Stateid) {
-        if let Some(queue) = self.by_client.get_mut(&client) {
-            queue.behind.remove(&delegation.other);
-        }
-    }
-}
-
 impl StateHome {
     /// Calls a client, as soon as it has a connection and a slot for that. Returns false if too many
     /// callbacks wait for it already.
@@ -273,18 +168,8 @@ impl StateHome {
         subject: CallbackSubject,
         (now, deadline): (Duration, Duration),
     ) -> bool {
-        self.callbacks.add(CallbackJob {
-            client,
-            subject,
-            place: None,
-            sent: None,
-            repeats: None,
-            attempt: 0,
-            pause: PAUSE_LEAST,
-            next_try: now,
-            deadline,
-            is_superseded: false,
-        })
+        let job = CallbackJob::new(client, subject, (now, deadline));
+        self.callbacks.add(job)
     }
 
     /// Tells the owner of a lock request that the lock has become available.
@@ -302,8 +187,8 @@ impl StateHome {
     /// The next callback to send. To be called until there is none.
     pub fn take_callback(&mut self, now: Duration) -> Option<CallbackOrder> {
         self.end_holder_queries(now);
-        if now >= self.callbacks.due {
-            self.place_callbacks(now);
+        for number in self.callbacks.due(now) {
+            self.place_callback(number, now);
         }
         self.callbacks.orders.pop_front()
     }
@@ -312,7 +197,7 @@ impl StateHome {
     #[must_use]
     pub fn next_callback(&self) -> Option<Duration> {
         let ends = self.next_recall_end().min(self.next_holder_query_end());
-        let due = self.callbacks.due.min(ends);
+        let due = self.callbacks.next_due().min(ends);
         (due < Duration::MAX).then_some(due)
     }
 
@@ -321,30 +206,17 @@ impl StateHome {
         let Some(client) = self.clients.get(index).map(|client| client.id) else {
             return;
         };
-        let jobs = &mut self.callbacks;
-        let waiting = jobs.jobs.values_mut();
-        for job in waiting.filter(|job| job.client == client && job.sent.is_none()) {
-            job.next_try = Duration::ZERO;
-            jobs.due = Duration::ZERO;
+        for number in self.callbacks.of_client(client) {
+            let job = self.callbacks.get(number);
+            if job.is_some_and(|job| job.sent.is_none()) {
+                self.callbacks.try_at(number, Duration::ZERO);
+            }
         }
     }
 
-    /// Gives slots and connections to callbacks that are due.
-    fn place_callbacks(&mut self, now: Duration) {
-        let jobs = self.callbacks.jobs.iter();
-        let due = jobs.filter(|(_, job)| job.sent.is_none() && job.next_try <= now);
-        let due: Vec<u64> = due.map(|(number, _)| *number).collect();
-        for number in due {
-            self.place_callback(number, now);
-        }
-        let jobs = self.callbacks.jobs.values();
-        let waiting = jobs.filter(|job| job.sent.is_none());
-        let next = waiting.map(|job| job.next_try).min();
-        self.callbacks.due = next.unwrap_or(Duration::MAX);
-    }
-
+    /// Gives a slot and a connection to a callback that is due.
     fn place_callback(&mut self, number: u64, now: Duration) {
-        let Some(job) = self.callbacks.jobs.get(&number) else {
+        let Some(job) = self.callbacks.get(number) else {
             return;
         };
         let Some(index) = self.clients.find(job.client) else {
@@ -367,18 +239,18 @@ impl StateHome {
             });
         }
         let order = place.and_then(|place| self.callback_order(number, place));
-        let Some(job) = self.callbacks.jobs.get_mut(&number) else {
+        let Some(job) = self.callbacks.get_mut(number) else {
             return;
         };
         job.place = place;
         match order {
             Some(order) => {
                 job.attempt += 1;
-                job.sent = Some(order.path);
+                self.callbacks.note_sent(number, order.path);
                 self.callbacks.orders.push_back(order);
             }
             // A new connection or a free slot hastens it.
-            None => job.next_try = now + PAUSE_MOST,
+            None => self.callbacks.try_at(number, now + PAUSE_MOST),
         }
     }
 
@@ -392,7 +264,7 @@ impl StateHome {
         let back = &known.back;
         let (path, parameters) = (back.path()?, back.parameters.clone()?);
         let (highest_slot, size_max) = (back.highest_slot(), back.limits.request_size);
-        let job = self.callbacks.jobs.get(&number)?;
+        let job = self.callbacks.get(number)?;
         Some(CallbackOrder {
             ticket: CallbackTicket {
                 job: number,
@@ -413,7 +285,7 @@ impl StateHome {
 
     /// Whether the delegation of a recall has not been returned or revoked since.
     fn is_needed(&self, number: u64) -> bool {
-        let job = self.callbacks.jobs.get(&number);
+        let job = self.callbacks.get(number);
         job.is_some_and(|job| match &job.subject {
             CallbackSubject::Recall { stateid, .. }
             | CallbackSubject::GetAttributes { stateid, .. } => {
@@ -437,7 +309,7 @@ impl StateHome {
         remaining: impl Fn(&[u8]) -> Option<Duration>,
     ) {
         let lease = self.config.lease;
-        let job = self.callbacks.jobs.get(&ticket.job);
+        let job = self.callbacks.get(ticket.job);
         let Some((session, _)) = job.and_then(|job| job.place) else {
             return;
         };
@@ -455,7 +327,7 @@ impl StateHome {
         outcome: CallbackOutcome,
         now: Duration,
     ) {
-        let Some(job) = self.callbacks.jobs.get_mut(&ticket.job) else {
+        let Some(job) = self.callbacks.get(ticket.job) else {
             return;
         };
         let (Some(path), Some((session, taken))) = (job.sent, job.place) else {
@@ -464,8 +336,8 @@ impl StateHome {
         if job.attempt != ticket.attempt {
             return;
         }
-        job.sent = None;
         let (client, is_new) = (job.client, job.repeats.is_none());
+        self.callbacks.try_at(ticket.job, now);
         let Ok((index, known)) = self.client_session_mut(session) else {
             return;
         };
@@ -515,10 +387,8 @@ impl StateHome {
                 if back.path().is_none() {
                     self.supersede(ticket.job, client, now);
                 }
-                if let Some(job) = self.callbacks.jobs.get_mut(&ticket.job) {
+                if let Some(job) = self.callbacks.get_mut(ticket.job) {
                     job.repeats = xid.or(job.repeats);
-                    job.next_try = now;
-                    self.callbacks.due = self.callbacks.due.min(now);
                 }
             }
         }
@@ -527,7 +397,7 @@ impl StateHome {
 
     /// A callback that the client has taken is over, unless the client wants to be asked again.
     fn end_callback(&mut self, number: u64, answer: CallbackAnswer, now: Duration) {
-        let job = self.callbacks.jobs.get_mut(&number);
+        let job = self.callbacks.get_mut(number);
         let Some(job) = job.filter(|job| !job.is_superseded) else {
             return self.callbacks.remove(number);
         };
@@ -540,7 +410,7 @@ impl StateHome {
                 answer => self.holder_answered(&stateid, answer, now),
             }
         }
-        let Some(job) = self.callbacks.jobs.get(&number) else {
+        let Some(job) = self.callbacks.get(number) else {
             return;
         };
         match answer {
@@ -551,22 +421,22 @@ impl StateHome {
 
     /// Sends a callback again after a while.
     fn pause_callback(&mut self, number: u64, now: Duration) {
-        if let Some(job) = self.callbacks.jobs.get_mut(&number) {
-            job.next_try = now + job.pause;
-            job.pause = (job.pause * 2).min(PAUSE_MOST);
-            self.callbacks.due = self.callbacks.due.min(job.next_try);
+        if let Some(job) = self.callbacks.get_mut(number) {
+            let pause = job.pause;
+            job.pause = (pause * 2).min(PAUSE_MOST);
+            self.callbacks.try_at(number, now + pause);
         }
     }
 
     /// Looks for another slot.
     fn begin_anew(&mut self, number: u64, now: Duration) {
-        if let Some(job) = self.callbacks.jobs.get_mut(&number) {
-            (job.place, job.repeats, job.next_try) = (None, None, now);
-            let is_over = job.is_superseded;
-            self.callbacks.due = self.callbacks.due.min(now);
-            if is_over {
-                self.callbacks.remove(number);
-            }
+        let Some(job) = self.callbacks.get_mut(number) else {
+            return;
+        };
+        (job.place, job.repeats) = (None, None);
+        match job.is_superseded {
+            true => self.callbacks.remove(number),
+            false => self.callbacks.try_at(number, now),
         }
     }
 
@@ -577,7 +447,7 @@ impl StateHome {
         if !index.is_some_and(|index| self.can_call(index)) {
             return;
         }
-        let Some(job) = self.callbacks.jobs.get_mut(&number) else {
+        let Some(job) = self.callbacks.get_mut(number) else {
             return;
         };
         if !std::mem::replace(&mut job.is_superseded, true) {
@@ -586,18 +456,16 @@ impl StateHome {
         }
     }
 
-    /// Frees the callbacks of a session that has ended for other sessions.
-    pub(super) fn leave_session(&mut self, session: SessionId) {
-        let jobs = self.callbacks.jobs.iter();
-        let there = jobs.filter(|(_, job)| job.place.is_some_and(|(one, _)| one == session));
-        let there: Vec<u64> = there.map(|(number, _)| *number).collect();
-        for number in there {
-            if let Some(job) = self.callbacks.jobs.get_mut(&number) {
-                job.sent = None;
+    /// Frees the callbacks of a session of a client, which has ended, for other sessions.
+    pub(super) fn leave_session(&mut self, client: ClientId, session: SessionId) {
+        for number in self.callbacks.of_client(client) {
+            let job = self.callbacks.get_mut(number);
+            let job = job.filter(|job| job.place.is_some_and(|(one, _)| one == session));
+            if let Some(job) = job {
                 // A late report names the attempt before.
                 job.attempt += 1;
+                self.begin_anew(number, Duration::ZERO);
             }
-            self.begin_anew(number, Duration::ZERO);
         }
     }
 }

@@ -259,13 +259,13 @@ impl StateHome {
                 .extend(u32::try_from(session.index()).ok());
         }
         if let Some(client) = self.clients.get_mut(index) {
-            let before = client.sessions.len();
+            let (id, before) = (client.id, client.sessions.len());
             for ended in client.sessions.extract_if(.., |known| known.id == session) {
                 self.sessions_by_address.remove(ended.address, 1);
             }
             self.slot_shares.count(before, client.sessions.len());
+            self.leave_session(id, session);
         }
-        self.leave_session(session);
         self.publish_conditions(index);
         self.events.push_back(StateEvent::SessionEnded { session });
     }

@@ -10,7 +10,7 @@ use siphasher::sip::SipHasher24;
 use super::address_shares::AddressShares;
 use super::announced_shares::AnnouncedShares;
 use super::broken_leases::BrokenLeases;
-use super::callbacks::CallbackJobs;
+use super::callback_jobs::CallbackJobs;
 use super::clients::ClientTables;
 use super::delegation_guards::DelegationGuards;
 use super::durable::{RecordChange, RecordLog};

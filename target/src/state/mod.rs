@@ -25,6 +25,7 @@ mod address_shares;
 mod announced_shares;
 mod backchannel;
 mod broken_leases;
+mod callback_jobs;
 mod callbacks;
 mod clients;
 mod create_session;
