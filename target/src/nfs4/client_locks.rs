@@ -37,7 +37,7 @@ pub(super) async fn lock(
         Locker::Existing(owner) => OwnedHolder::Existing(stateid(owner.lock)),
     };
     let reclaims = arguments.reclaim;
-    let locked = state.ask_recorded_for_later(move |home, now, asker| {
+    let locked = state.ask_recorded_for_later(Some(file), move |home, now, asker| {
         let holder = match &holder {
             OwnedHolder::New { open, owner } => LockHolder::New { open: *open, owner },
             OwnedHolder::Existing(lock) => LockHolder::Existing(*lock),
@@ -70,7 +70,7 @@ pub(super) async fn test_lock(
     let (mode, _) = mode(arguments.kind);
     let owner: Box<[u8]> = arguments.owner.owner.0.into();
     let file = key(file);
-    let tested = state.ask_recorded_for_later(move |home, now, asker| match is_on_host {
+    let tested = state.ask_recorded_for_later(None, move |home, now, asker| match is_on_host {
         true => home.test_lock_on_host((client, &owner), &file, (range, mode), asker, now),
         false => Some(home.test_lock(client, &owner, &file, range, mode, now)),
     });

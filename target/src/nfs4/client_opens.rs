@@ -74,16 +74,19 @@ pub(super) async fn open(
         };
         Ok((outcome, delegation, home.has_backchannel(session)))
     };
-    let mut opened = state.ask_recorded(grant.clone()).await;
+    let mut opened = state.ask_recorded(Some(file), grant.clone()).await;
     if let Err(StateError::Unannounced) = opened {
-        let announced = state.ask_recorded_for_later(move |home, now, asker| {
+        let announced = state.ask_recorded_for_later(None, move |home, now, asker| {
             home.announce_share(client, file, (access, deny), terms.reclaims, asker, now)
         });
         opened = match announced.await {
-            Ok(()) => state.ask_recorded(grant).await.inspect_err(|_| {
-                let link = state.link();
-                link.tell(move |home, _| home.forgo_announcement(&file));
-            }),
+            Ok(()) => state
+                .ask_recorded(Some(file), grant)
+                .await
+                .inspect_err(|_| {
+                    let link = state.link();
+                    link.tell(move |home, _| home.forgo_announcement(&file));
+                }),
             Err(error) => Err(error),
         };
     }
@@ -113,8 +116,9 @@ pub(super) async fn delegate(
     };
     let (client, file) = (compound.client(), key(&request.file));
     let wanted = wanted(compound, request, wish);
-    let delegated =
-        state.ask(move |home, now| Ok(home.delegate_leased(client, file, &wanted, lease, now)));
+    let delegated = state.link().ask(Some(file), move |home, now| {
+        home.delegate_leased(client, file, &wanted, lease, now)
+    });
     granted(wish, delegated.await.unwrap_or(DelegationOutcome::Resource))
 }
 

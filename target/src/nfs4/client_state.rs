@@ -436,7 +436,7 @@ impl StateSeam for ClientState {
             return Ok(());
         }
         let client = compound.client();
-        self.ask_recorded(move |home, now| home.reclaim_complete(client, now))
+        self.ask_recorded(None, move |home, now| home.reclaim_complete(client, now))
             .await
             .map_err(|error| status(&error))
     }
@@ -449,9 +449,11 @@ impl StateSeam for ClientState {
         }
         // The home knows whether that is still so.
         let client = compound.client();
-        self.ask_recorded(move |home, now| home.check_grant(client, false, now).map(drop))
-            .await
-            .map_err(|error| status(&error))
+        self.ask_recorded(None, move |home, now| {
+            home.check_grant(client, false, now).map(drop)
+        })
+        .await
+        .map_err(|error| status(&error))
     }
 
     async fn open(
@@ -481,7 +483,7 @@ impl StateSeam for ClientState {
         let (client, file, open) = (compound.client(), key(file), stateid(open));
         let undone = self
             .link
-            .ask(move |home, _| home.undo_open(client, &file, &open));
+            .ask(None, move |home, _| home.undo_open(client, &file, &open));
         undone.await;
     }
 
@@ -575,7 +577,7 @@ impl StateSeam for ClientState {
         }
         let answer = self
             .link
-            .ask_for_later::<ChangedSize>(move |home, now, asker| {
+            .ask_for_later::<ChangedSize>(Some(file), move |home, now, asker| {
                 home.ask_holder(Some(client), &file, asker, now)
             });
         let answer = answer.await.unwrap_or(Err(StateError::Delay));
@@ -623,11 +625,11 @@ impl StateSeam for ClientState {
             StateIdUse::Resize => IoKind::SetSize,
             StateIdUse::SetAttributes => {
                 self.begin_change(compound, identity).await?;
-                return Ok(self.io.begin(client));
+                return Ok(self.io.begin(client, &file));
             }
         };
         // Before the check, so that a revocation between the two does not miss it.
-        let guard = self.io.begin(client);
+        let guard = self.io.begin(client, &file);
         if self
             .views
             .stateids
@@ -635,16 +637,16 @@ impl StateSeam for ClientState {
         {
             return Ok(guard);
         }
-        // The answer may wait for I/O of this client, and this has not begun yet.
+        // The answer may wait for I/O of this client with the file, and this has not begun yet.
         drop(guard);
         let check = move |home: &mut StateHome, now| {
             home.check_io(client, &file, &state, kind, now).map(drop)
         };
         for _ in 0..IO_CHECKS {
             let fence = self.io.newest_fence();
-            let checked = self.ask_recorded(check).await;
+            let checked = self.ask_recorded(Some(file), check).await;
             checked.map_err(|error| status(&error))?;
-            let guard = self.io.begin(client);
+            let guard = self.io.begin(client, &file);
             if self.io.newest_fence() == fence {
                 return Ok(guard);
             }

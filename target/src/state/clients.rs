@@ -18,6 +18,9 @@ use super::{SessionId, StateError};
 /// locks that the host has taken as well, and what other gateways are told of.
 const LEASES_OF_OTHERS: u32 = 3;
 
+/// Most clients that are removed at once as their leases have run out. The others are next.
+const EXPIRED_AT_ONCE: usize = 256;
+
 /// How often the lease of a silent client is looked at.
 const SILENT_CHECK: Duration = Duration::from_secs(1);
 
@@ -474,6 +477,7 @@ impl StateHome {
     /// Clients that have what others may want without this server's knowledge lose their state
     /// earlier.
     pub fn expire_clients(&mut self, now: Duration) {
+        let mut removed = 0;
         for index in self.clients.due_leases(now) {
             let Some(client) = self.clients.get(index) else {
                 continue;
@@ -491,7 +495,8 @@ impl StateHome {
                 self.clear_the_way(index, now > end.saturating_add(others), now);
                 let next = (now + SILENT_CHECK).min(end.saturating_add(courtesy));
                 self.clients.check_lease_at(index, next, true);
-            } else {
+            } else if removed < EXPIRED_AT_ONCE {
+                removed += 1;
                 self.remove_client(index);
             }
         }

@@ -127,9 +127,9 @@ impl DelegationGate {
             return Ok(());
         }
         let file = *file;
-        let checked = self
-            .link
-            .ask(move |home, now| home.check_use(client, &file, file_use, now));
+        let checked = self.link.ask(Some(file), move |home, now| {
+            home.check_use(client, &file, file_use, now)
+        });
         checked.await.unwrap_or(Err(StateError::Delay))
     }
 }

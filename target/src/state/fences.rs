@@ -3,21 +3,23 @@
 //!
 //! When state is revoked, stateids no longer allow I/O, but some may go on: an RDMA Read that fills
 //! memory, or an operation of a store. So the home raises a fence for a client whose state it has
-//! revoked, and each reactor passes it when none of the client's I/O from before goes on there. Answers
-//! of the home wait until all reactors have passed all fences that there are.
+//! revoked, and each reactor tells which files the client's I/O from before goes on with there. Answers
+//! of the home about a file wait until there is none with this file. Nobody else waits for it: it may
+//! take as long as the client likes.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::fmt;
 use std::rc::Rc;
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Release};
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use millrace_reactor::completion::Completions;
 
 use super::clients::ClientId;
+use super::files::FileKey;
 
 /// How long an answer waits. Then its client calls again.
 const WAIT_MOST: Duration = Duration::from_secs(5);
@@ -25,19 +27,45 @@ const WAIT_MOST: Duration = Duration::from_secs(5);
 /// Fences of all reactors.
 pub struct IoFences {
     reactors: usize,
-    /// The latest fence that was raised, and the latest one that all reactors have passed, with all
-    /// before it.
+    /// The latest fence that was raised.
     newest: AtomicU64,
-    passed: AtomicU64,
+    /// Whether there is none that I/O may go on behind.
+    is_clear: AtomicBool,
     open: Mutex<VecDeque<RaisedFence>>,
     wake: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
-/// A fence, and the reactors that have not passed it.
+/// A fence that I/O may go on behind.
 struct RaisedFence {
     serial: u64,
     client: ClientId,
-    behind: Vec<usize>,
+    /// Reactors that have not told.
+    silent: Vec<usize>,
+    /// What the others have told: files, each with the reactor.
+    running: Vec<(usize, FileKey)>,
+}
+
+impl RaisedFence {
+    /// Takes the I/O that goes on at a reactor. Returns whether that is news.
+    fn note(&mut self, reactor: usize, io: &[Option<BegunIo>]) -> bool {
+        let own = io.iter().flatten();
+        let own = own.filter(|io| io.client == self.client && io.fence < self.serial);
+        let own: Vec<_> = own.map(|io| (reactor, io.file)).collect();
+        let (silent, running) = (self.silent.len(), self.running.len());
+        self.silent.retain(|other| *other != reactor);
+        self.running.retain(|(other, _)| *other != reactor);
+        self.running.extend(own);
+        // I/O ends, and none begins behind a fence.
+        (silent, running) != (self.silent.len(), self.running.len())
+    }
+
+    fn is_passed(&self) -> bool {
+        self.silent.is_empty() && self.running.is_empty()
+    }
+
+    fn blocks(&self, file: &FileKey) -> bool {
+        !self.silent.is_empty() || self.running.iter().any(|(_, other)| other == file)
+    }
 }
 
 impl fmt::Debug for IoFences {
@@ -45,7 +73,7 @@ impl fmt::Debug for IoFences {
         formatter
             .debug_struct("IoFences")
             .field("newest", &self.newest)
-            .field("passed", &self.passed)
+            .field("is_clear", &self.is_clear)
             .finish_non_exhaustive()
     }
 }
@@ -57,7 +85,7 @@ impl IoFences {
         Self {
             reactors,
             newest: AtomicU64::new(0),
-            passed: AtomicU64::new(0),
+            is_clear: AtomicBool::new(true),
             open: Mutex::default(),
             wake: OnceLock::new(),
         }
@@ -86,52 +114,53 @@ impl IoFences {
         open.push_back(RaisedFence {
             serial,
             client,
-            behind: (0..self.reactors).collect(),
+            silent: (0..self.reactors).collect(),
+            running: Vec::new(),
         });
+        self.is_clear.store(false, Release);
         self.newest.store(serial, Release);
         drop(open);
         self.wake();
-    }
-
-    fn has_passed(&self, serial: u64) -> bool {
-        self.passed.load(Acquire) >= serial
     }
 
     fn newest(&self) -> u64 {
         self.newest.load(Acquire)
     }
 
-    /// Whether all fences have been passed.
+    /// Whether no I/O goes on behind any fence.
     #[must_use]
     pub fn is_clear(&self) -> bool {
-        self.has_passed(self.newest())
+        self.is_clear.load(Acquire)
     }
 
-    /// A reactor passes the fences of which no I/O goes on there.
-    fn pass(&self, reactor: usize, running: &[Option<BegunIo>]) {
+    /// Whether I/O with a file may go on behind a fence up to some.
+    fn blocks(&self, file: &FileKey, serial: u64) -> bool {
+        let open = self.open();
+        let mut earlier = open.iter().take_while(|fence| fence.serial <= serial);
+        earlier.any(|fence| fence.blocks(file))
+    }
+
+    /// A reactor tells the I/O that goes on there.
+    fn note(&self, reactor: usize, io: &[Option<BegunIo>]) {
         let mut open = self.open();
-        for fence in &mut *open {
-            let mut running = running.iter().flatten();
-            if !running.any(|io| io.client == fence.client && io.fence < fence.serial) {
-                fence.behind.retain(|other| *other != reactor);
-            }
-        }
-        let mut passed = None;
-        while let Some(fence) = open.pop_front_if(|fence| fence.behind.is_empty()) {
-            passed = Some(fence.serial);
-        }
+        let mut is_news = false;
+        open.retain_mut(|fence| {
+            is_news |= fence.note(reactor, io);
+            !fence.is_passed()
+        });
+        self.is_clear.store(open.is_empty(), Release);
         drop(open);
-        if let Some(serial) = passed {
-            self.passed.store(serial, Release);
+        if is_news {
             self.wake();
         }
     }
 }
 
-/// I/O of a client that goes on.
+/// I/O of a client with a file that goes on.
 #[derive(Clone, Copy, Debug)]
 struct BegunIo {
     client: ClientId,
+    file: FileKey,
     /// The latest fence when it began: what was revoked before allows none of it.
     fence: u64,
 }
@@ -139,6 +168,7 @@ struct BegunIo {
 /// An answer that waits.
 #[derive(Clone, Copy, Debug)]
 struct FenceWait {
+    file: FileKey,
     serial: u64,
     until: Duration,
     token: u64,
@@ -179,11 +209,15 @@ impl IoRegister {
         self.fences.newest()
     }
 
-    /// I/O of a client begins, before its stateid is checked. It ends with the guard.
+    /// I/O of a client with a file begins, before its stateid is checked. It ends with the guard.
     #[must_use]
-    pub fn begin(self: &Rc<Self>, client: ClientId) -> RunningIo {
+    pub fn begin(self: &Rc<Self>, client: ClientId, file: &FileKey) -> RunningIo {
         let fence = self.fences.newest();
-        let begun = Some(BegunIo { client, fence });
+        let begun = Some(BegunIo {
+            client,
+            file: *file,
+            fence,
+        });
         let (mut running, known) = (self.running.borrow_mut(), self.free.borrow_mut().pop());
         let place = match known {
             Some(place) => {
@@ -197,28 +231,31 @@ impl IoRegister {
         };
         RunningIo {
             register: Rc::clone(self),
+            fence,
             place,
         }
     }
 
-    /// Passes fences of which no I/O goes on here.
-    fn settle(&self) {
+    /// Tells the I/O that goes on here.
+    fn tell(&self) {
         self.seen.set(self.fences.newest());
-        self.fences.pass(self.reactor, &self.running.borrow());
+        self.fences.note(self.reactor, &self.running.borrow());
     }
 
-    /// Waits until all reactors have passed all fences that there are. `false` if that takes long.
-    pub(super) async fn wait(&self, now: Duration) -> bool {
-        let serial = self.fences.newest();
-        if self.fences.has_passed(serial) {
+    /// Waits until no I/O with a file goes on behind the fences that there are. `false` if that takes
+    /// long.
+    pub(super) async fn wait(&self, file: FileKey, now: Duration) -> bool {
+        if self.fences.is_clear() {
             return true;
         }
-        self.settle();
-        if self.fences.has_passed(serial) {
+        let serial = self.fences.newest();
+        self.tell();
+        if !self.fences.blocks(&file, serial) {
             return true;
         }
         let (token, outcome) = self.outcomes.register();
         self.waiting.borrow_mut().push(FenceWait {
+            file,
             serial,
             until: now + WAIT_MOST,
             token,
@@ -226,18 +263,18 @@ impl IoRegister {
         outcome.await
     }
 
-    /// Passes new fences, and ends waits. To be called in each turn.
+    /// Looks at new fences, and ends waits. To be called in each turn.
     pub(super) fn poll(&self, now: Duration) {
         if self.seen.get() != self.fences.newest() {
-            self.settle();
+            self.tell();
         }
         let mut waiting = self.waiting.borrow_mut();
         waiting.retain(|one| {
-            let has_passed = self.fences.has_passed(one.serial);
-            let is_over = has_passed || now >= one.until;
+            let is_free = !self.fences.blocks(&one.file, one.serial);
+            let is_over = is_free || now >= one.until;
             if is_over {
                 // Who has asked may be gone.
-                let _ = self.outcomes.complete(one.token, has_passed);
+                let _ = self.outcomes.complete(one.token, is_free);
             }
             !is_over
         });
@@ -254,6 +291,8 @@ impl IoRegister {
 #[derive(Debug)]
 pub struct RunningIo {
     register: Rc<IoRegister>,
+    /// The latest fence when it began.
+    fence: u64,
     place: usize,
 }
 
@@ -262,8 +301,8 @@ impl Drop for RunningIo {
         let register = &self.register;
         register.running.borrow_mut()[self.place] = None;
         register.free.borrow_mut().push(self.place);
-        if !register.fences.is_clear() {
-            register.settle();
+        if !register.fences.is_clear() && self.fence < register.fences.newest() {
+            register.tell();
         }
     }
 }

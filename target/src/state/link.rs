@@ -11,6 +11,7 @@ use millrace_reactor::Clock;
 use millrace_reactor::completion::Completions;
 
 use super::fences::IoRegister;
+use super::files::FileKey;
 use super::home::StateHome;
 
 type HomeValue = Box<dyn Any + Send>;
@@ -156,10 +157,10 @@ impl HomeLink {
         self
     }
 
-    /// Waits for the end of I/O with revoked state. `None` if that takes long.
-    async fn wait_for_io(&self) -> Option<()> {
-        match &self.io {
-            Some(io) if !io.wait(self.now()).await => None,
+    /// Waits for the end of I/O with revoked state of a file. `None` if that takes long.
+    async fn wait_for_io(&self, file: Option<FileKey>) -> Option<()> {
+        match self.io.as_ref().zip(file) {
+            Some((io, file)) if !io.wait(file, self.now()).await => None,
             _ => Some(()),
         }
     }
@@ -182,16 +183,18 @@ impl HomeLink {
         self.epoch + time
     }
 
-    /// Asks the home. On its own reactor it answers at once. `None` if it does not answer in time.
+    /// Asks the home. On its own reactor it answers at once, unless it may grant the use of a file
+    /// that I/O with revoked state goes on with. `None` if there is no answer in time.
     pub async fn ask<T: Send + 'static>(
         &self,
+        granted: Option<FileKey>,
         run: impl FnOnce(&mut StateHome, Duration) -> T + Send + 'static,
     ) -> Option<T> {
         match &self.place {
             HomePlace::Here(home) => {
                 let now = self.now();
                 let answer = run(&mut home.borrow_mut(), now);
-                self.wait_for_io().await?;
+                self.wait_for_io(granted).await?;
                 Some(answer)
             }
             HomePlace::Elsewhere { outbox } => {
@@ -204,7 +207,7 @@ impl HomeLink {
                 };
                 outbox.borrow_mut().push_back(request);
                 let answer = answer.await.downcast().ok().map(|value| *value);
-                self.wait_for_io().await?;
+                self.wait_for_io(granted).await?;
                 answer
             }
         }
@@ -214,6 +217,7 @@ impl HomeLink {
     /// not answer in time.
     pub async fn ask_for_later<T: Send + 'static>(
         &self,
+        granted: Option<FileKey>,
         run: impl FnOnce(&mut StateHome, Duration, AnswerTicket) -> Option<T> + Send + 'static,
     ) -> Option<T> {
         let (token, answer) = self.answers.register();
@@ -223,7 +227,7 @@ impl HomeLink {
                 let asker = AnswerTicket { reactor, token };
                 let at_once = run(&mut home.borrow_mut(), now, asker);
                 if at_once.is_some() {
-                    self.wait_for_io().await?;
+                    self.wait_for_io(granted).await?;
                     return at_once;
                 }
             }
@@ -237,7 +241,7 @@ impl HomeLink {
         }
         self.note_question(token);
         let answer = answer.await.downcast().ok().map(|value| *value);
-        self.wait_for_io().await?;
+        self.wait_for_io(granted).await?;
         answer
     }
 

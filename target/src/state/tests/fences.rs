@@ -16,11 +16,11 @@ fn registers() -> (Arc<IoFences>, [Rc<IoRegister>; 2]) {
 #[test]
 fn v4_lock_24_a_fence_is_passed_when_no_reactor_has_earlier_io_of_its_client() {
     let (fences, [one, other]) = registers();
-    let others = other.begin(ClientId(2));
-    let running = other.begin(ClientId(1));
+    let others = other.begin(ClientId(2), &file(1));
+    let running = other.begin(ClientId(1), &file(1));
     let context = &mut Context::from_waker(Waker::noop());
     fences.raise(ClientId(1));
-    let mut wait = pin!(one.wait(Duration::ZERO));
+    let mut wait = pin!(one.wait(file(1), Duration::ZERO));
     assert!(wait.as_mut().poll(context).is_pending());
     other.poll(Duration::ZERO);
     one.poll(Duration::ZERO);
@@ -39,7 +39,7 @@ fn v4_lock_24_a_reactor_that_has_not_looked_is_waited_for() {
     let (fences, [one, other]) = registers();
     let context = &mut Context::from_waker(Waker::noop());
     fences.raise(ClientId(1));
-    let mut wait = pin!(one.wait(Duration::ZERO));
+    let mut wait = pin!(one.wait(file(1), Duration::ZERO));
     assert!(wait.as_mut().poll(context).is_pending());
     one.poll(Duration::ZERO);
     assert!(wait.as_mut().poll(context).is_pending());
@@ -52,11 +52,11 @@ fn v4_lock_24_a_reactor_that_has_not_looked_is_waited_for() {
 fn v4_lock_24_a_wait_for_io_that_is_stuck_ends() {
     let (fences, [one, other]) = registers();
     let context = &mut Context::from_waker(Waker::noop());
-    let stuck = other.begin(ClientId(1));
+    let stuck = other.begin(ClientId(1), &file(1));
     fences.raise(ClientId(1));
     fences.raise(ClientId(2));
     other.poll(Duration::ZERO);
-    let mut wait = pin!(one.wait(Duration::ZERO));
+    let mut wait = pin!(one.wait(file(1), Duration::ZERO));
     assert!(wait.as_mut().poll(context).is_pending());
     let ends = one.next_deadline().unwrap();
     one.poll(ends);
@@ -64,6 +64,31 @@ fn v4_lock_24_a_wait_for_io_that_is_stuck_ends() {
     assert_eq!(one.next_deadline(), None);
     drop(stuck);
     assert!(fences.is_clear());
+}
+
+#[test]
+fn v4_lock_24_io_with_one_file_holds_up_nobody_who_wants_another() {
+    let (fences, [one, other]) = registers();
+    let context = &mut Context::from_waker(Waker::noop());
+    let stuck = [1, 3].map(|number| other.begin(ClientId(1), &file(number)));
+    fences.raise(ClientId(1));
+    other.poll(Duration::ZERO);
+    let mut elsewhere = pin!(one.wait(file(2), Duration::ZERO));
+    assert_eq!(elsewhere.as_mut().poll(context), Poll::Ready(true));
+    let mut there = pin!(one.wait(file(1), Duration::ZERO));
+    assert!(there.as_mut().poll(context).is_pending());
+    let [first, second] = stuck;
+    drop(second);
+    one.poll(Duration::ZERO);
+    assert!(there.as_mut().poll(context).is_pending());
+    drop(first);
+    // What is revoked later is not waited for.
+    fences.raise(ClientId(2));
+    one.poll(Duration::ZERO);
+    assert_eq!(there.as_mut().poll(context), Poll::Ready(true));
+    assert!(!fences.is_clear());
+    other.poll(Duration::ZERO);
+    assert!(fences.is_clear(), "both have looked");
 }
 
 #[test]
@@ -76,7 +101,7 @@ fn v4_lock_24_each_revocation_raises_a_fence() {
         .unwrap();
     let fences = bed.home.views().fences;
     let register = Rc::new(IoRegister::new(Arc::clone(&fences), 0));
-    let running = register.begin(one.id);
+    let running = register.begin(one.id, &file(1));
     bed.pass(LEASE * 2);
     bed.renew(&two);
     assert!(fences.is_clear());

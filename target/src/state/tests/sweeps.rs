@@ -222,6 +222,22 @@ fn v4_lease_06_an_expired_client_can_go_while_its_state_is_revoked() {
 }
 
 #[test]
+fn v4_lease_05_clients_whose_leases_have_run_out_go_in_steps() {
+    let mut bed = TestBed::with(StateConfig {
+        clients: 1000,
+        ..small_config()
+    });
+    for number in 0..600_u32 {
+        bed.exchange(&number.to_be_bytes(), 1).unwrap();
+    }
+    bed.pass(LEASE + MOMENT);
+    for left in [344, 88, 0] {
+        bed.home.expire_clients(bed.now);
+        assert_eq!(bed.home.client_count(), left);
+    }
+}
+
+#[test]
 fn v4_lease_05_what_is_left_of_a_client_makes_room_first() {
     let mut bed = TestBed::with(StateConfig {
         states_per_step: 1,
@@ -269,7 +285,7 @@ fn v4_lock_24_io_that_begins_after_a_revocation_is_not_waited_for() {
     let fences = Arc::new(IoFences::new(1));
     let register = std::rc::Rc::new(IoRegister::new(Arc::clone(&fences), 0));
     fences.raise(ClientId(1));
-    let later = register.begin(ClientId(1));
+    let later = register.begin(ClientId(1), &file(1));
     register.poll(Duration::ZERO);
     assert!(fences.is_clear());
     fences.raise(ClientId(1));
