@@ -8,7 +8,6 @@
 //! take as long as the client likes.
 
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
 use std::fmt;
 use std::rc::Rc;
 use std::sync::atomic::Ordering::{Acquire, Release};
@@ -31,7 +30,7 @@ pub struct IoFences {
     newest: AtomicU64,
     /// Whether there is none that I/O may go on behind.
     is_clear: AtomicBool,
-    open: Mutex<VecDeque<RaisedFence>>,
+    open: Mutex<Vec<RaisedFence>>,
     wake: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
@@ -41,7 +40,7 @@ struct RaisedFence {
     client: ClientId,
     /// Reactors that have not told.
     silent: Vec<usize>,
-    /// What the others have told: files, each with the reactor.
+    /// The files of I/O that goes on at the others, each with its reactor.
     running: Vec<(usize, FileKey)>,
 }
 
@@ -103,7 +102,7 @@ impl IoFences {
         }
     }
 
-    fn open(&self) -> MutexGuard<'_, VecDeque<RaisedFence>> {
+    fn open(&self) -> MutexGuard<'_, Vec<RaisedFence>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -111,7 +110,7 @@ impl IoFences {
     pub(super) fn raise(&self, client: ClientId) {
         let mut open = self.open();
         let serial = self.newest.load(Acquire) + 1;
-        open.push_back(RaisedFence {
+        open.push(RaisedFence {
             serial,
             client,
             silent: (0..self.reactors).collect(),

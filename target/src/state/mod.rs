@@ -13,9 +13,9 @@
 //! - Slots of sessions come and go with the memory for cached replies ([`HighestSlots`]).
 //! - Callbacks: the home decides which client is called about what, in which slot and by which
 //!   connection ([`CallbackOrder`]); the reactor of the connection sends them.
-//! - I/O that has begun with state that is revoked ends before the state is granted to others
-//!   ([`IoFences`]).
-//! - What a client loses at once can be much. Then it goes in steps ([`StateHome::sweep_states`]).
+//! - I/O that has begun with state that is revoked ends before the use of its file is granted to
+//!   others ([`IoFences`]).
+//! - A client may lose much state at once. It goes in steps ([`StateHome::sweep_states`]).
 //! - Leases of files that other servers change as well: stores tell which have to end
 //!   ([`BrokenLeases`]), and the home recalls the delegations that depend on them.
 //! - Locks that the host takes as well: the home orders them ([`HostLockOrder`]); a thread carries the

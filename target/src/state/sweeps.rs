@@ -56,7 +56,7 @@ impl StateHome {
         }
     }
 
-    /// The error at a limit that clients reach which are gone, or others.
+    /// The error of a request that a limit refuses: to try again, if state that counts is about to go.
     pub(super) fn no_room(&self) -> StateError {
         match self.has_sweeps() {
             true => StateError::Delay,
