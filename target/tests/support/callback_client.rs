@@ -214,6 +214,7 @@ impl<S: Store> CallbackWorld<S> {
     pub fn turn(&self) {
         let link = self.bench.state.link();
         link.ask_here(StateHome::end_broken_leases);
+        link.ask_here(|home, _| home.sweep_states());
         for _ in 0..8 {
             let other = |_, order| panic!("there is one reactor: {order:?}");
             self.bench.state.run_callbacks(other);
