@@ -34,10 +34,13 @@ pub struct IoFences {
     wake: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
-/// A fence that I/O may go on behind.
+/// The fences of a client that I/O may go on behind. There is one of each client, however often state
+/// of it is revoked meanwhile.
 struct RaisedFence {
-    serial: u64,
     client: ClientId,
+    /// The first one and the latest one.
+    first: u64,
+    latest: u64,
     /// Reactors that have not told.
     silent: Vec<usize>,
     /// The files of I/O that goes on at the others, each with its reactor.
@@ -48,7 +51,7 @@ impl RaisedFence {
     /// Takes the I/O that goes on at a reactor. Returns whether that is news.
     fn note(&mut self, reactor: usize, io: &[Option<BegunIo>]) -> bool {
         let own = io.iter().flatten();
-        let own = own.filter(|io| io.client == self.client && io.fence < self.serial);
+        let own = own.filter(|io| io.client == self.client && io.fence < self.latest);
         let own: Vec<_> = own.map(|io| (reactor, io.file)).collect();
         let (silent, running) = (self.silent.len(), self.running.len());
         self.silent.retain(|other| *other != reactor);
@@ -110,12 +113,17 @@ impl IoFences {
     pub(super) fn raise(&self, client: ClientId) {
         let mut open = self.open();
         let serial = self.newest.load(Acquire) + 1;
-        open.push(RaisedFence {
-            serial,
-            client,
-            silent: (0..self.reactors).collect(),
-            running: Vec::new(),
-        });
+        let silent = (0..self.reactors).collect();
+        match open.iter_mut().find(|fence| fence.client == client) {
+            Some(known) => (known.latest, known.silent) = (serial, silent),
+            None => open.push(RaisedFence {
+                client,
+                first: serial,
+                latest: serial,
+                silent,
+                running: Vec::new(),
+            }),
+        }
         self.is_clear.store(false, Release);
         self.newest.store(serial, Release);
         drop(open);
@@ -132,10 +140,16 @@ impl IoFences {
         self.is_clear.load(Acquire)
     }
 
+    /// How many clients have fences that I/O may go on behind.
+    #[cfg(test)]
+    pub(super) fn count(&self) -> usize {
+        self.open().len()
+    }
+
     /// Whether I/O with a file may go on behind a fence up to some.
     fn blocks(&self, file: &FileKey, serial: u64) -> bool {
         let open = self.open();
-        let mut earlier = open.iter().take_while(|fence| fence.serial <= serial);
+        let mut earlier = open.iter().take_while(|fence| fence.first <= serial);
         earlier.any(|fence| fence.blocks(file))
     }
 

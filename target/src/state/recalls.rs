@@ -11,7 +11,7 @@ use super::delegations::RecallTimes;
 use super::files::FileKey;
 use super::home::StateHome;
 use super::stateid::StateRecord;
-use super::sweeps::{StateSweep, SweepAction};
+use super::sweeps::SweepAction;
 use super::table::AssignedMap;
 
 /// How long a file that others need is not delegated again, the first time and at most.
@@ -204,11 +204,7 @@ impl StateHome {
             && !std::mem::replace(&mut client.has_kept_lease, true)
         {
             let client = client.id;
-            self.begin_sweep(StateSweep::Present {
-                client,
-                next: 0,
-                action: SweepAction::RecallLeased(now),
-            });
+            self.sweep_client(client, SweepAction::RecallLeased(now));
         }
     }
 

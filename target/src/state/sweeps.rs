@@ -56,6 +56,15 @@ impl StateHome {
         }
     }
 
+    /// Begins with an action on all state of a client.
+    pub(super) fn sweep_client(&mut self, client: ClientId, action: SweepAction) {
+        self.begin_sweep(StateSweep::Present {
+            client,
+            next: 0,
+            action,
+        });
+    }
+
     /// The error of a request that a limit refuses: to try again, if state that counts is about to go.
     pub(super) fn no_room(&self) -> StateError {
         match self.has_sweeps() {
@@ -133,11 +142,7 @@ impl StateHome {
                 && !std::mem::replace(&mut client.is_swept, true)
             {
                 let client = client.id;
-                self.begin_sweep(StateSweep::Present {
-                    client,
-                    next: 0,
-                    action: SweepAction::Revoke(now),
-                });
+                self.sweep_client(client, SweepAction::Revoke(now));
             }
         }
         Ok(())

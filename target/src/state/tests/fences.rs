@@ -92,6 +92,39 @@ fn v4_lock_24_io_with_one_file_holds_up_nobody_who_wants_another() {
 }
 
 #[test]
+fn v4_lock_24_a_client_has_one_fence_however_often_its_state_is_revoked() {
+    let (fences, [one, other]) = registers();
+    let context = &mut Context::from_waker(Waker::noop());
+    let first = other.begin(ClientId(1), &file(1));
+    fences.raise(ClientId(1));
+    other.poll(Duration::ZERO);
+    let mut early = pin!(one.wait(file(1), Duration::ZERO));
+    assert!(early.as_mut().poll(context).is_pending());
+    // Begun between two revocations: the second one is about it.
+    let second = other.begin(ClientId(1), &file(2));
+    for _ in 0..100 {
+        fences.raise(ClientId(1));
+    }
+    assert_eq!(fences.count(), 1);
+    let mut late = pin!(one.wait(file(2), Duration::ZERO));
+    assert!(
+        late.as_mut().poll(context).is_pending(),
+        "it has not looked"
+    );
+    other.poll(Duration::ZERO);
+    one.poll(Duration::ZERO);
+    assert!(early.as_mut().poll(context).is_pending());
+    drop(first);
+    one.poll(Duration::ZERO);
+    assert_eq!(early.as_mut().poll(context), Poll::Ready(true));
+    assert!(late.as_mut().poll(context).is_pending());
+    drop(second);
+    one.poll(Duration::ZERO);
+    assert_eq!(late.as_mut().poll(context), Poll::Ready(true));
+    assert!(fences.is_clear());
+}
+
+#[test]
 fn v4_lock_24_each_revocation_raises_a_fence() {
     let mut bed = TestBed::new();
     let [one, two] = [b"a", b"b"].map(|owner| bed.client(owner));
