@@ -326,6 +326,21 @@ fn opens_of_a_file() {
     }
 }
 
+fn denials_of_a_file() {
+    println!("the same is silent, and another one wants the file for itself");
+    let mut world = World::new();
+    let client = world.client(b"one", 1, 1);
+    for number in 0_u32..1 << 14 {
+        world.open(client, &number.to_be_bytes(), 0, ShareMode::NONE);
+    }
+    world.now += LEASE * 2;
+    let other = world.client(b"two", 1, 2);
+    let mut steps = Steps::new("OPEN by the other client");
+    steps.run(|| world.open(other, b"owner", 0, ShareMode::BOTH));
+    drop(steps);
+    world.turns("turns", 100);
+}
+
 fn ranges() {
     println!("a file has as many locked ranges as it may have, and requests that wait");
     let mut world = World::new();
@@ -413,5 +428,6 @@ fn main() {
     lock_owners();
     recalls();
     opens_of_a_file();
+    denials_of_a_file();
     ranges();
 }

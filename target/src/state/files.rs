@@ -1,5 +1,7 @@
 //! Files that have state.
 
+use std::collections::BTreeSet;
+
 use millrace_store::{FileHold, Handle};
 
 use super::ranges::LockedRanges;
@@ -25,7 +27,7 @@ pub(super) struct StatefulFile {
     /// Keeps it when its last name is removed.
     hold: Option<FileHold>,
     /// Its opens.
-    pub opens: Vec<u32>,
+    pub opens: BTreeSet<u32>,
     pub shares: ShareCounts,
     /// Its delegations.
     pub delegations: Vec<u32>,
@@ -62,7 +64,7 @@ impl FileTable {
                 key,
                 uses: 0,
                 hold: None,
-                opens: Vec::new(),
+                opens: BTreeSet::new(),
                 shares: ShareCounts::default(),
                 delegations: Vec::new(),
                 ranges: LockedRanges::default(),

@@ -466,7 +466,7 @@ impl StateHome {
         });
         self.opens.insert((owner, file), state);
         if let Some(known) = self.files.get_mut(file) {
-            known.opens.push(state);
+            known.opens.insert(state);
             known.shares.count(access, deny, true);
         }
         state

@@ -42,11 +42,7 @@ impl StateHome {
             self.opens.remove(&(open.owner, file));
             self.open_owners.release(open.owner);
             if let Some(known) = self.files.get_mut(file) {
-                // All state of a client is released about in the order of its grants, so that the
-                // search is short then.
-                if let Some(at) = known.opens.iter().position(|&one| one == state) {
-                    known.opens.remove(at);
-                }
+                known.opens.remove(&state);
                 known.shares.count(open.access, open.deny, false);
                 self.announced_shares.note_change(&known.key);
             }
