@@ -82,14 +82,14 @@ impl<'a> ReadOnlyCompound<'a> {
         Some(Self { selection, reading })
     }
 
-    /// Whether it needs nothing but attributes that a store tells at once, and bytes of the file that
-    /// it is expected to have.
+    /// Whether it needs nothing but what a store tells at once, as far as is expected.
     fn is_simple(&self, store: &Immediate<'_>, file: Handle) -> bool {
         self.reading.iter().all(|operation| match operation {
             ReadingOperation::Getattr(wanted) => are_stored(wanted),
-            ReadingOperation::Getfh => true,
             ReadingOperation::Read(_) => store.expects_bytes_of(file),
-            ReadingOperation::Access(_) | ReadingOperation::Lookup(_) => false,
+            ReadingOperation::Access(_) | ReadingOperation::Getfh | ReadingOperation::Lookup(_) => {
+                true
+            }
         })
     }
 }

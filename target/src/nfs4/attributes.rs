@@ -125,9 +125,9 @@ pub(super) const OF_SPACE: Bitmap = Bitmap::of(&[
     Number::SpaceTotal,
 ]);
 
-/// Attributes that a store does not tell with the others of an object, beside those of its space.
-pub(super) const NOT_STORED: Bitmap =
-    Bitmap::of(&[Number::Acl, Number::Handle, Number::MountedOnFileId]);
+/// Attributes that a store does not tell with the others of an object, beside those of its space. That
+/// of the object on which an export's root is mounted is not told either.
+pub(super) const NOT_STORED: Bitmap = Bitmap::of(&[Number::Acl, Number::Handle]);
 
 /// Attributes that a client which holds a delegation for writing may have changed.
 pub(super) const OF_CONTENTS: Bitmap = Bitmap::of(&[

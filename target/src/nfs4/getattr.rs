@@ -168,7 +168,10 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
             FilePosition::Object(object) => object,
         };
         if let Some(store) = self.immediate(object, StoreClass::Metadata) {
-            let stored = done_at_once(store.attributes(object.handle)).await;
+            let is_export_root = object.handle == object.export.store.root();
+            let covers_another = is_export_root && wanted.has(AttributeNumber::MountedOnFileId);
+            let stored = (!covers_another).then(|| store.attributes(object.handle));
+            let stored = done_at_once(stored.flatten()).await;
             return Ok(self.describe(object, stored, None));
         }
         let store = self.store(object, StoreClass::Metadata);
@@ -352,10 +355,14 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
         // The numbers of rights are those of version 3. Those on extended attributes follow others.
         let implied = IMPLIED.iter().filter(|(right, _)| wanted & right != 0);
         let asked = implied.fold(wanted & RIGHTS, |asked, (_, by)| asked | by);
-        let store = self.store(object, StoreClass::Metadata);
-        let granted = store
-            .access(&object.caller, object.handle, AccessMask(asked))
-            .await;
+        let (caller, handle, asked) = (&object.caller, object.handle, AccessMask(asked));
+        let granted = match self.immediate(object, StoreClass::Metadata) {
+            Some(store) => Ok(done_at_once(store.access(caller, handle, asked)).await),
+            None => {
+                let store = self.store(object, StoreClass::Metadata);
+                store.access(caller, handle, asked).await
+            }
+        };
         match granted {
             Ok((AccessMask(granted), _)) => {
                 let implied = IMPLIED.iter().filter(|(_, by)| granted & by != 0);

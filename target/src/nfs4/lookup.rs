@@ -7,7 +7,7 @@ use millrace_wire::xdr::Decoder;
 
 use super::compound::CompoundRun;
 use super::export_tree::{FolderIndex, ROOT, pseudo_export};
-use super::position::FilePosition;
+use super::position::{FilePosition, done_at_once};
 use super::reply::CompoundReply;
 use super::seam::StateSeam;
 use super::{names, status};
@@ -151,10 +151,13 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
         if !self.access.takes(directory.export) {
             return Err(OperationStatus::WrongSecurity);
         }
+        let (caller, handle) = (&directory.caller, directory.handle);
+        if let Some(store) = self.immediate(directory, StoreClass::Metadata) {
+            let (handle, _) = done_at_once(store.lookup(caller, handle, name)).await;
+            return Ok(FilePosition::Object(directory.at(handle)));
+        }
         let store = self.store(directory, StoreClass::Metadata);
-        let found = store
-            .lookup(&directory.caller, directory.handle, name)
-            .await;
+        let found = store.lookup(caller, handle, name).await;
         match found {
             Ok((handle, _)) => Ok(FilePosition::Object(directory.at(handle))),
             Err(StoreError::NotDirectory) => Err(self.no_directory(directory).await),

@@ -16,7 +16,8 @@ pub struct Immediate<'a>(ImmediateStore<'a>);
 enum ImmediateStore<'a> {
     /// All operations.
     Memory(&'a MemoryStore),
-    /// Attributes of open objects, and reads from the page cache.
+    /// Attributes of open objects, names and rights that the kernel has in memory, and reads from the
+    /// page cache.
     Posix(&'a PosixStore),
 }
 
@@ -66,7 +67,7 @@ impl<'a> Immediate<'a> {
     ) -> Option<(Handle, Attributes)> {
         match self.0 {
             ImmediateStore::Memory(store) => store.lookup_at_once(caller, directory, name),
-            ImmediateStore::Posix(_) => None,
+            ImmediateStore::Posix(store) => store.lookup_at_once(caller, directory, name),
         }
     }
 
@@ -80,7 +81,7 @@ impl<'a> Immediate<'a> {
     ) -> Option<(AccessMask, Attributes)> {
         match self.0 {
             ImmediateStore::Memory(store) => store.access_at_once(caller, object, wanted),
-            ImmediateStore::Posix(_) => None,
+            ImmediateStore::Posix(store) => store.access_at_once(caller, object, wanted),
         }
     }
 

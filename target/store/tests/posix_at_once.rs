@@ -1,17 +1,20 @@
-//! What the posix store does without waiting: attributes of open objects, and reads of bytes that are
-//! in the page cache.
+//! What the posix store does without waiting: attributes of open objects, names and rights that the
+//! kernel has in memory, and reads of bytes that are in the page cache.
 
 mod common;
 mod posix_common;
 
 use std::fs::{self, File};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, chown};
 
 use common::*;
 use millrace_mempool::Slice;
-use millrace_store::posix::volume::Direct;
-use millrace_store::{Caller, Handle, Immediate, Namespace, ReadOutcome, Store};
-use posix_common::{Backing, World};
+use millrace_store::posix::engine::Backend;
+use millrace_store::posix::volume::{Direct, Mounts, Volume};
+use millrace_store::{
+    AccessControl, AccessMask, Caller, Handle, Immediate, Namespace, ReadOutcome, Store, StoreError,
+};
+use posix_common::{Backing, World, config, store_by};
 use rustix::fs::Advice;
 
 fn at_once(world: &World) -> Immediate<'_> {
@@ -155,4 +158,227 @@ fn attributes_of_open_objects_are_told_at_once() {
     assert_eq!(at_once(&other).attributes(file), None);
     assert!(try_read(&other, &ROOT, file, 0, 10).is_none());
     assert!(!at_once(&world).is_complete());
+}
+
+/// Has the kernel drop names from its memory that nobody uses.
+fn forget_names() {
+    fs::write("/proc/sys/vm/drop_caches", "2").unwrap();
+}
+
+fn lookup_at_once(world: &World, caller: &Caller, name: &[u8]) -> Option<Handle> {
+    let found = at_once(world).lookup(caller, world.root(), name);
+    found.map(|(handle, found)| {
+        assert_eq!(found, attributes(&**world, handle));
+        handle
+    })
+}
+
+/// What the kernel checks for this thread, and its capabilities.
+fn rights() -> Vec<String> {
+    let status = fs::read_to_string("/proc/thread-self/status").unwrap();
+    let wanted = |line: &&str| {
+        let names = ["Uid:", "Gid:", "CapEff:", "CapPrm:"];
+        names.iter().any(|name| line.starts_with(name))
+    };
+    status.lines().filter(wanted).map(str::to_owned).collect()
+}
+
+#[test]
+fn names_in_memory_are_found_at_once() {
+    let backing = Backing::ext4(32, &[]);
+    let root = backing.path();
+    fs::write(root.join("file"), b"x").unwrap();
+    fs::create_dir(root.join("folder")).unwrap();
+    let world = World::open(root, |_| {});
+    assert!(
+        lookup_at_once(&world, &ROOT, b"file").is_none(),
+        "nothing is open"
+    );
+    let (file, _) = now(world.lookup(&ROOT, world.root(), b"file")).unwrap();
+    for _ in 0..3 {
+        assert_eq!(lookup_at_once(&world, &ROOT, b"file"), Some(file));
+    }
+    let (folder, _) = now(world.lookup(&ROOT, world.root(), b"folder")).unwrap();
+    assert_eq!(lookup_at_once(&world, &ROOT, b"."), Some(world.root()));
+    // Errors are left to others, as are the parent and names that nobody may have.
+    for name in [&b"missing"[..], b"..", b"", b"a/b", b"folder/.", b"a\0"] {
+        assert!(lookup_at_once(&world, &ROOT, name).is_none());
+    }
+    let missing = now(world.lookup(&ROOT, world.root(), b"missing"));
+    assert_eq!(missing.err(), Some(StoreError::NotFound));
+    assert!(
+        at_once(&world).lookup(&ROOT, file, b"x").is_none(),
+        "no directory"
+    );
+    // A name in memory that has another object now.
+    fs::rename(root.join("folder"), root.join("file2")).unwrap();
+    fs::rename(root.join("file2"), root.join("other")).unwrap();
+    assert_eq!(lookup_at_once(&world, &ROOT, b"other"), Some(folder));
+    assert!(lookup_at_once(&world, &ROOT, b"folder").is_none());
+    fs::remove_dir(root.join("other")).unwrap();
+    assert!(at_once(&world).lookup(&ROOT, folder, b".").is_none());
+    let gone = now(world.lookup(&ROOT, folder, b"x"));
+    assert_eq!(gone.err(), Some(StoreError::Stale));
+}
+
+#[test]
+fn names_that_are_not_in_memory_are_left_to_others() {
+    let backing = Backing::ext4(32, &[]);
+    fs::write(backing.path().join("file"), b"x").unwrap();
+    fs::write(backing.path().join("used"), b"x").unwrap();
+    let world = World::open(backing.path(), |_| {});
+    now(world.lookup(&ROOT, world.root(), b"used")).unwrap();
+    forget_names();
+    assert!(lookup_at_once(&world, &ROOT, b"file").is_none());
+    assert!(
+        lookup_at_once(&world, &ROOT, b"used").is_some(),
+        "it is open"
+    );
+    now(world.lookup(&ROOT, world.root(), b"file")).unwrap();
+    assert!(lookup_at_once(&world, &ROOT, b"file").is_some());
+}
+
+#[test]
+fn names_are_found_at_once_by_those_who_may_search() {
+    let backing = Backing::ext4(32, &[]);
+    fs::write(backing.path().join("file"), b"x").unwrap();
+    let world = World::open(backing.path(), |_| {});
+    now(world.lookup(&ROOT, world.root(), b"file")).unwrap();
+    let own = rights();
+    let mut member = user(12);
+    member.groups = [11].into_iter().collect();
+    chown(backing.path(), Some(10), Some(11)).unwrap();
+    let modes = [
+        (0o700, [true, false, false]),
+        (0o010, [false, true, false]),
+        (0o001, [false, false, true]),
+    ];
+    for (mode, expected) in modes {
+        let permissions = fs::Permissions::from_mode(mode);
+        fs::set_permissions(backing.path(), permissions).unwrap();
+        for (caller, may) in [user(10), member.clone(), user(13)].iter().zip(expected) {
+            let waited = now(world.lookup(caller, world.root(), b"file"));
+            assert_eq!(waited.is_ok(), may);
+            assert_eq!(
+                lookup_at_once(&world, caller, b"file").is_some(),
+                may,
+                "{mode:o}"
+            );
+            assert_eq!(rights(), own);
+        }
+        assert!(lookup_at_once(&world, &ROOT, b"file").is_some());
+    }
+}
+
+#[test]
+fn directories_that_were_moved_outside_have_no_names() {
+    // With a private mount of the folder, and without.
+    for mounts in [Mounts::Hide, Mounts::Cross] {
+        let backing = Backing::ext4(32, &[]);
+        let inside = backing.path().join("export");
+        fs::create_dir_all(inside.join("folder/below")).unwrap();
+        fs::write(inside.join("folder/below/file"), b"x").unwrap();
+        let world = World::open(&inside, |config| config.mounts = mounts);
+        let (folder, _) = now(world.lookup(&ROOT, world.root(), b"folder")).unwrap();
+        let (below, _) = now(world.lookup(&ROOT, folder, b"below")).unwrap();
+        now(world.lookup(&ROOT, below, b"file")).unwrap();
+        let find = || at_once(&world).lookup(&ROOT, below, b"file");
+        assert!(find().is_some());
+        // The export itself may be moved.
+        fs::rename(&inside, backing.path().join("moved")).unwrap();
+        assert!(find().is_some());
+        let outside = backing.path().join("outside");
+        fs::rename(backing.path().join("moved/folder"), &outside).unwrap();
+        assert!(find().is_none());
+        let waited = now(world.lookup(&ROOT, below, b"file"));
+        assert_eq!(waited.err(), Some(StoreError::Stale));
+    }
+}
+
+/// The rights of a caller, at once.
+fn granted_at_once(world: &World, caller: &Caller, object: Handle) -> Option<u32> {
+    let all = AccessMask(0xff);
+    let granted = at_once(world).access(caller, object, all);
+    granted.map(|(granted, found)| {
+        assert_eq!(found, attributes(&**world, object));
+        granted.0
+    })
+}
+
+#[test]
+fn rights_are_told_at_once_where_no_list_has_to_be_read() {
+    const READ: u32 = AccessMask::READ;
+    const CHANGE: u32 = AccessMask::MODIFY | AccessMask::EXTEND;
+    let backing = Backing::ext4(32, &[]);
+    let path = backing.path().join("file");
+    fs::write(&path, b"x").unwrap();
+    chown(&path, Some(10), Some(11)).unwrap();
+    let mode = |mode| fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+    let world = World::open(backing.path(), |_| {});
+    let (file, _) = now(world.lookup(&ROOT, world.root(), b"file")).unwrap();
+    let own = rights();
+    let callers = [user(10), user(13)];
+    for caller in &callers {
+        assert_eq!(
+            granted_at_once(&world, caller, file),
+            None,
+            "it is not known here"
+        );
+        now(world.lookup(caller, world.root(), b"file")).unwrap();
+    }
+    let [owner, other] = &callers;
+    mode(0o604);
+    assert_eq!(granted_at_once(&world, owner, file), Some(READ | CHANGE));
+    assert_eq!(granted_at_once(&world, other, file), Some(READ));
+    assert_eq!(granted_at_once(&world, &ROOT, file), Some(READ | CHANGE));
+    mode(0o644);
+    assert_eq!(granted_at_once(&world, owner, file), Some(READ | CHANGE));
+    assert_eq!(
+        granted_at_once(&world, other, file),
+        None,
+        "a list may say more"
+    );
+    // Who asks for nothing has no list read.
+    now(world.access(other, file, AccessMask(0))).unwrap();
+    assert_eq!(granted_at_once(&world, other, file), None);
+    now(world.access(owner, file, AccessMask(0xff))).unwrap();
+    assert_eq!(granted_at_once(&world, other, file), None);
+    now(world.access(other, file, AccessMask(0xff))).unwrap();
+    assert_eq!(granted_at_once(&world, other, file), Some(READ));
+    assert_eq!(granted_at_once(&world, &ROOT, file), Some(READ | CHANGE));
+    // A list that is set now is in memory too.
+    let mut lists = now(world.access_lists(file)).unwrap();
+    lists.access.users = vec![(13, 6)];
+    lists.access.mask = Some(6);
+    now(world.set_access_lists(&ROOT, file, &lists))
+        .result
+        .unwrap();
+    assert_eq!(granted_at_once(&world, other, file), Some(READ | CHANGE));
+    mode(0o640);
+    assert_eq!(granted_at_once(&world, other, file), Some(READ), "the mask");
+    assert_eq!(rights(), own);
+    assert!(granted_at_once(&world, owner, world.root()).is_none());
+}
+
+#[test]
+fn a_thread_without_a_ring_stays_who_it_is() {
+    let backing = Backing::ext4(32, &[]);
+    fs::write(backing.path().join("file"), b"x").unwrap();
+    let path = backing.path().join("file");
+    chown(&path, Some(10), None).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+    let volume = Volume::open(config(backing.path())).unwrap();
+    let store = store_by(Backend::Threads, &volume);
+    let world = World { store, volume };
+    let caller = user(10);
+    let (file, _) = now(world.lookup(&caller, world.root(), b"file")).unwrap();
+    assert!(now(world.access(&caller, file, AccessMask(1))).is_ok());
+    assert_eq!(lookup_at_once(&world, &caller, b"file"), None);
+    assert_eq!(granted_at_once(&world, &caller, file), None);
+    now(world.lookup(&ROOT, world.root(), b"file")).unwrap();
+    assert_eq!(lookup_at_once(&world, &ROOT, b"file"), Some(file));
+    let granted = || granted_at_once(&world, &ROOT, file).is_some();
+    assert!(!granted(), "no list was read for the owner");
+    now(world.access(&user(13), file, AccessMask(1))).unwrap();
+    assert!(granted());
 }

@@ -294,7 +294,7 @@ fn other_compounds_have_no_effect_at_once() {
 }
 
 #[test]
-fn cached_bytes_and_attributes_of_folders_are_answered_at_once() {
+fn what_the_kernel_has_of_folders_in_memory_is_answered_at_once() {
     let root = tempfile::tempdir().unwrap();
     fs::write(root.path().join("file"), [7; 10_000]).unwrap();
     let registry = Registry::new(HugepagePolicy::Off);
@@ -329,9 +329,25 @@ fn cached_bytes_and_attributes_of_folders_are_answered_at_once() {
     let (_, reply, items) = in_task(&walk);
     let bytes = results(&reply).to_vec();
     let file = Results4 { bytes, items }.handle();
+    let getfh = Operation::Getfh(());
+    let enter = message(&[
+        Operation::Putrootfh(()),
+        Operation::Lookup(b"export"),
+        getfh,
+    ]);
+    let (_, reply, items) = in_task(&enter);
+    let bytes = results(&reply).to_vec();
+    let directory = Results4 { bytes, items }.handle();
+    let lookup = Operation::Lookup(b"file");
+    let access = Operation::Access(access_bits::READ | access_bits::MODIFY);
+    // As Linux asks; of the root of an export it is another one.
+    let mounted_on = Operation::Getattr(Bitmap::of(&[Number::Type, Number::MountedOnFileId]));
     for operations in [
         vec![put(&file), GETATTR],
         vec![put(&file), read(4000, 1000), GETATTR],
+        vec![put(&file), mounted_on],
+        vec![put(&file), access, GETATTR],
+        vec![put(&directory), lookup, getfh, mounted_on],
     ] {
         let message = message(&operations);
         let at_once = bench.send_at_once(&message);
@@ -339,5 +355,12 @@ fn cached_bytes_and_attributes_of_folders_are_answered_at_once() {
         bench.state.expect_sequence(bench.sequence.get());
         assert_eq!(at_once, in_task(&message), "{operations:?}");
         assert_eq!(at_once.0, Answer::Send);
+    }
+    for operations in [
+        vec![put(&directory), mounted_on],
+        vec![put(&directory), Operation::Lookup(b"missing"), getfh],
+    ] {
+        assert!(bench.send_at_once(&message(&operations)).is_none());
+        bench.sequence.set(bench.sequence.get() - 1);
     }
 }

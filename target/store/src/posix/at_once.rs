@@ -1,5 +1,5 @@
-//! Operations that need not wait, on the reactor itself: attributes of open objects, and reads of
-//! bytes that are in the page cache.
+//! Operations that need not wait, on the reactor itself: attributes of open objects, names and rights
+//! that the kernel has in memory, and reads of bytes that are in the page cache.
 //!
 //! A ring makes reads of cached bytes on this thread too, and only their completion comes later. Those
 //! of tmpfs it leaves to threads of the kernel.
@@ -13,7 +13,7 @@ use super::data::{DIRECT_LEAST, OFFSET_MAX};
 use super::objects::{Object, Use};
 use super::sys::transfer::read_at;
 use super::volume::Direct;
-use crate::{Attributes, Caller, Handle, ReadOutcome};
+use crate::{AccessMask, Attributes, Caller, Handle, ReadOutcome};
 
 impl PosixStore {
     /// An object, if it is open and queries of it do not block.
@@ -25,6 +25,31 @@ impl PosixStore {
     /// The attributes of an open object.
     pub(crate) fn attributes_at_once(&self, handle: Handle) -> Option<Attributes> {
         self.open_object(handle)?.attributes_at_once().ok()
+    }
+
+    /// The object of a name that the kernel has in memory, in an open directory.
+    pub(crate) fn lookup_at_once(
+        &self,
+        caller: &Caller,
+        directory: Handle,
+        name: &[u8],
+    ) -> Option<(Handle, Attributes)> {
+        let view = self.view();
+        let identity = view.known_identity(caller)?;
+        let directory = self.open_object(directory)?;
+        view.lookup_in_memory(&identity, &directory, name)?.ok()
+    }
+
+    /// The rights that a caller has on an open object.
+    pub(crate) fn access_at_once(
+        &self,
+        caller: &Caller,
+        object: Handle,
+        wanted: AccessMask,
+    ) -> Option<(AccessMask, Attributes)> {
+        let view = self.view();
+        let identity = view.known_identity(caller)?;
+        view.access_in_memory(&identity, &*self.open_object(object)?, wanted)
     }
 
     /// Whether a read of a file is to be tried at once.

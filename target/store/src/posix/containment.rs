@@ -49,6 +49,12 @@ pub(super) fn require(folder: &Folder, directory: BorrowedFd<'_>) -> Result<()> 
     }
 }
 
+/// Whether a directory is known to be the folder or below it, on a thread that must not block.
+pub(super) fn is_known_inside(folder: &Folder, directory: BorrowedFd<'_>) -> bool {
+    let place = place(folder, directory);
+    matches!(place, Ok(ObjectLocation::Root | ObjectLocation::Below))
+}
+
 /// Whether an object opened by a handle belongs to the folder.
 ///
 /// # Errors
@@ -115,15 +121,15 @@ fn place_on_host(
     folder: &Folder,
     object: BorrowedFd<'_>,
 ) -> std::result::Result<ObjectLocation, Errno> {
-    let mut root = path_of(folder.host_path())?;
     loop {
+        let root = folder.last_path();
         let found = judge(folder, &root, object)?;
-        // The folder itself may have been moved between the two queries.
+        // The folder itself may have been moved since its path was queried last.
         let now = path_of(folder.host_path())?;
-        if now == root {
+        if now == **root {
             return Ok(found);
         }
-        root = now;
+        folder.note_path(now);
     }
 }
 

@@ -1,9 +1,11 @@
 //! Queries of an open descriptor.
 
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::OnceLock;
 
-use rustix::fs::{AtFlags, OFlags, Statx, StatxFlags};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, Statx, StatxFlags};
 use rustix::io::Result;
+use rustix::path::DecInt;
 
 use super::handle::Key;
 
@@ -13,8 +15,21 @@ pub(super) const PATH: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlag
 
 /// The path of an open file in its mount, or in the tree of mounts that its mount is in.
 pub(super) fn path_of(object: BorrowedFd<'_>) -> Result<Vec<u8>> {
-    let link = proc_path(object);
-    rustix::fs::readlink(&link, Vec::with_capacity(256)).map(std::ffi::CString::into_bytes)
+    let (folder, number) = (descriptors()?, DecInt::from_fd(object));
+    let path = rustix::fs::readlinkat(folder, number, Vec::with_capacity(256));
+    path.map(std::ffi::CString::into_bytes)
+}
+
+/// The folder in /proc of this process's descriptors. It stays open, as finding it takes longer than
+/// reading a link in it.
+fn descriptors() -> Result<BorrowedFd<'static>> {
+    static FOLDER: OnceLock<OwnedFd> = OnceLock::new();
+    if let Some(folder) = FOLDER.get() {
+        return Ok(folder.as_fd());
+    }
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let folder = rustix::fs::openat(CWD, c"/proc/self/fd", flags, Mode::empty())?;
+    Ok(FOLDER.get_or_init(|| folder).as_fd())
 }
 
 /// The path of an open object in /proc, for system calls that take paths only. It refers to the

@@ -7,6 +7,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use arc_swap::{ArcSwap, Guard};
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::OpenTreeFlags;
@@ -23,6 +24,8 @@ use crate::{Handle, Properties};
 pub(super) struct Folder {
     /// The folder in the host's tree of mounts.
     host: OwnedFd,
+    /// Its path when that was queried last.
+    last_path: ArcSwap<Vec<u8>>,
     /// The file system of the folder. Its mount is a private one of the folder alone, or the
     /// host's.
     home: Arc<FileSystem>,
@@ -112,6 +115,7 @@ impl Folder {
             within,
             kernel_handles,
             home: Arc::new(home),
+            last_path: ArcSwap::from_pointee(path_of(host.as_fd())?),
             host,
             mounts: config.mounts,
             below: MountsBelow::default(),
@@ -142,6 +146,16 @@ impl Folder {
     /// The folder in the host's tree of mounts.
     pub fn host_path(&self) -> BorrowedFd<'_> {
         self.host.as_fd()
+    }
+
+    /// The path of the folder when that was queried last.
+    pub fn last_path(&self) -> Guard<Arc<Vec<u8>>> {
+        self.last_path.load()
+    }
+
+    /// Records its present path.
+    pub fn note_path(&self, path: Vec<u8>) {
+        self.last_path.store(Arc::new(path));
     }
 
     /// The file system of the folder.

@@ -7,11 +7,13 @@ use std::sync::Arc;
 use rustix::fs::Access;
 use rustix::io::Errno;
 
+use super::containment;
+use super::engine::Backend;
 use super::errors::store_error;
+use super::identity::{Identity, assume, is_own, query_as};
 use super::objects::Object;
-use super::open_files::{attributes_of, open_name};
+use super::open_files::{attributes_of, check_name, open_name, opened_of, step_in_memory};
 use super::sys::handles;
-use super::sys::identity::assume;
 use super::view::ClientView;
 use super::volume::Volume;
 use crate::{AccessMask, Attributes, Caller, Handle, Kind, Result, Statistics, StoreError};
@@ -33,6 +35,9 @@ impl ClientView<'_> {
             return Err(StoreError::NotDirectory);
         }
         let identity = self.identity(caller).await?;
+        if let Some(found) = self.lookup_in_memory(&identity, &directory, name) {
+            return self.check(&directory, found);
+        }
         let name = name.to_vec();
         let opened = self
             .ask(&directory, move |volume, path| {
@@ -53,7 +58,10 @@ impl ClientView<'_> {
     ) -> Result<(AccessMask, Attributes)> {
         let object = self.objects.get(self.client, object).await?;
         let identity = self.identity(caller).await?;
-        let kind = object.kind;
+        if let Some(found) = self.access_in_memory(&identity, &object, wanted) {
+            return Ok(found);
+        }
+        let (kind, uid) = (object.kind, identity.uid());
         let (granted, attributes) = self
             .ask(&object, move |volume, path| {
                 let granted = assume(&identity, || granted(path, kind, wanted));
@@ -62,7 +70,63 @@ impl ClientView<'_> {
             })
             .await?;
         let attributes = self.check(&object, object.existing(attributes))?;
+        if wanted.0 & AccessMask::READ != 0 && may_need_list(uid, &attributes) {
+            object.has_list_in_memory.set(true);
+        }
         Ok((granted, attributes))
+    }
+
+    /// [`Self::access`] on this thread, if the kernel has all that it needs in memory.
+    pub(super) fn access_in_memory(
+        &self,
+        identity: &Identity,
+        object: &Object,
+        wanted: AccessMask,
+    ) -> Option<(AccessMask, Attributes)> {
+        if object.file_system.slow {
+            return None;
+        }
+        let attributes = object.attributes_at_once().ok()?;
+        if may_need_list(identity.uid(), &attributes) && !object.has_list_in_memory.get() {
+            return None;
+        }
+        let granted = self.query_here(identity, || granted(object.fd(), object.kind, wanted))?;
+        Some((granted.ok()?, attributes))
+    }
+
+    /// [`Self::lookup`] on this thread, if the kernel has the name in memory. Otherwise, and for errors
+    /// other than that it does not exist, `None`.
+    pub(super) fn lookup_in_memory(
+        &self,
+        identity: &Identity,
+        directory: &Object,
+        name: &[u8],
+    ) -> Option<Result<(Handle, Attributes)>> {
+        let (folder, path) = (self.volume.folder(), directory.fd());
+        let file_system = &directory.file_system;
+        let is_plain = name != b".." && check_name(name).is_ok();
+        if !is_plain || file_system.slow || !folder.uses_kernel_handles(file_system) {
+            return None;
+        }
+        if directory.handle != folder.root() && !containment::is_known_inside(folder, path) {
+            return None;
+        }
+        match self.query_here(identity, || step_in_memory(path, name))?? {
+            Ok(object) => {
+                let opened = opened_of(folder, path, name, object).ok()?;
+                let attributes = opened.attributes;
+                let object = self.objects.insert(opened);
+                Some(Ok((object.handle, attributes)))
+            }
+            Err(error) => Some(Err(error)),
+        }
+    }
+
+    /// Queries the kernel as a caller on this thread, if the thread may act as others: afterwards it
+    /// could not use RDMA devices any more. Reactors with a ring have none.
+    fn query_here<T>(&self, identity: &Identity, query: impl FnOnce() -> T) -> Option<T> {
+        let may = self.engine.backend() == Backend::Ring || is_own(identity);
+        may.then(|| query_as(identity, query).ok())?
     }
 
     pub(super) async fn read_link(
@@ -127,6 +191,13 @@ impl ClientView<'_> {
         }
         answer
     }
+}
+
+/// Whether an access control list may decide about the rights of a caller: not those of the owner, and
+/// not where the mode grants nothing to the group. Where it may, the kernel reads the list before any
+/// verdict, possibly from a disk, and keeps it for as long as the object is open.
+fn may_need_list(uid: u32, attributes: &Attributes) -> bool {
+    attributes.uid != uid && attributes.mode & 0o070 != 0
 }
 
 /// The requested rights that the kernel grants this thread (RFC 1813 section 3.3.4). Rights that do

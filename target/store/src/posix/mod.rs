@@ -12,7 +12,7 @@
 //! | `lookup`, `namespace`, `listing`, `setattr`, `xattrs` | operations that find, change or list names and attributes |
 //! | `client_queues`, `client_waiters` | queues served client by client in turn |
 //! | `engine`, `hold` | reads and writes of file data: one ring per reactor |
-//! | `at_once`, `cache_hits` | attributes and reads that need not wait; whether a read is tried so |
+//! | `at_once`, `cache_hits` | what need not wait; whether a read is tried so |
 //! | `data` | READ, WRITE and COMMIT: direct or through the page cache, and their durability; space and copies of ranges |
 //! | `host_locks` | byte-range locks on the host |
 //! | `volume_info` | information for operators |

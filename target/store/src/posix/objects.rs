@@ -65,6 +65,8 @@ pub(super) struct Object {
     pub(super) verdicts: RefCell<Verdicts>,
     /// Set when its last name was seen to be removed.
     pub(super) gone: Cell<bool>,
+    /// Whether the kernel has its access control list in memory, or knows that it has none.
+    pub(super) has_list_in_memory: Cell<bool>,
     pub(super) cache_hits: CacheHits,
     closing: Rc<Closing>,
 }
@@ -103,8 +105,14 @@ impl Objects {
         Some(Rc::clone(&kept.object))
     }
 
-    /// Keeps a newly opened object. The least recently used one is evicted for it.
+    /// Keeps a newly opened object, unless it is open already. The least recently used one is evicted
+    /// for it.
     pub fn insert(&self, opened: Opened) -> Rc<Object> {
+        let there = self.find(&opened.handle);
+        // The second descriptor is closed here: the first one keeps the object in the kernel.
+        if let Some(object) = there.filter(|there| !there.gone.get() && !there.file_system.slow) {
+            return object;
+        }
         let object = Object {
             handle: opened.handle,
             kind: opened.attributes.kind,
@@ -116,6 +124,7 @@ impl Objects {
             files: RefCell::default(),
             verdicts: RefCell::default(),
             gone: Cell::new(false),
+            has_list_in_memory: Cell::new(false),
             cache_hits: CacheHits::default(),
             closing: Rc::clone(&self.closing),
         };

@@ -177,6 +177,19 @@ pub(super) fn open_entry(
     opened_of(folder, directory, name, path)
 }
 
+/// As [`step`] for a name other than `..`, on a thread that must not block: the kernel has the name
+/// in memory, and the object is in the same mount. `None` if not, or for another answer than that
+/// the name does not exist.
+pub(super) fn step_in_memory(directory: BorrowedFd<'_>, name: &[u8]) -> Option<Result<OwnedFd>> {
+    let resolve = ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_XDEV | ResolveFlags::CACHED;
+    match rustix::fs::openat2(directory, name, PATH, Mode::empty(), resolve) {
+        Ok(path) => Some(Ok(path)),
+        // A directory that was removed has no names in memory.
+        Err(Errno::NOENT) => Some(Err(StoreError::NotFound)),
+        Err(_) => None,
+    }
+}
+
 /// Whether an open directory has been removed.
 fn is_gone(directory: BorrowedFd<'_>) -> bool {
     stat(directory).is_ok_and(|found| found.stx_nlink == 0)

@@ -154,10 +154,15 @@ pub fn config(root: &Path) -> VolumeConfig {
 
 /// A store on this thread, whose waiting operations go on in [`crate::common::now`].
 pub fn store_of(volume: &Volume) -> PosixStore {
+    store_by(Backend::Auto, volume)
+}
+
+/// The same with another executor of its data's operations.
+pub fn store_by(backend: Backend, volume: &Volume) -> PosixStore {
     let registry = Registry::new(HugepagePolicy::Off);
     let pool = Pool::new(&registry, PoolConfig { bytes: 8 << 20 }).expect("memory");
     let config = EngineConfig {
-        backend: Backend::Auto,
+        backend,
         operations: 64,
     };
     let engine = Engine::new(config, &pool, &registry.arenas(), None).expect("an engine");

@@ -13,7 +13,7 @@ use super::personalities::{Personalities, Registrar};
 use super::threads::Threads;
 use crate::ClientKey;
 use crate::posix::identity::Identity;
-use crate::posix::sys::identity::{assume, lost, privileged};
+use crate::posix::sys::identity::{assume_on_reactor, privileged};
 use crate::posix::sys::ring::Ring;
 use crate::posix::sys::work::{HeldResources, WorkEntry};
 
@@ -241,18 +241,7 @@ fn is_process(identity: &Identity) -> bool {
 
 impl Registrar for Ring {
     fn register(&mut self, identity: &Identity) -> io::Result<u16> {
-        // A reactor that fails to restore its rights would continue with the caller's rights for
-        // all clients.
-        struct Return;
-        impl Drop for Return {
-            fn drop(&mut self) {
-                if lost() {
-                    std::process::abort();
-                }
-            }
-        }
-        let _return = Return;
-        assume(identity, || self.register_personality())?
+        assume_on_reactor(identity, || self.register_personality())?
     }
 
     fn unregister(&mut self, number: u16) {

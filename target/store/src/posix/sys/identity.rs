@@ -81,9 +81,44 @@ struct Rights {
 /// If `job` calls this again. If the thread's own rights cannot be restored: then `lost` is true,
 /// and the thread must end.
 pub fn assume<T>(identity: &Identity, job: impl FnOnce() -> T) -> io::Result<T> {
+    assume_without(SUPERUSERS, identity, job)
+}
+
+/// As [`assume`]; `dropped` are the capabilities that users do not have.
+fn assume_without<T>(
+    dropped: CapabilitySet,
+    identity: &Identity,
+    job: impl FnOnce() -> T,
+) -> io::Result<T> {
     if !privileged() {
         return Ok(job());
     }
+    with_home(|home| {
+        let place = PLACE.replace(ThreadIdentity::Away);
+        assert!(
+            place == ThreadIdentity::Home,
+            "rights of another are taken on from {place:?}"
+        );
+        // The code that catches the panic is responsible for the state the job left behind.
+        let job = || catch_unwind(AssertUnwindSafe(job));
+        let outcome = if home.is(identity) {
+            Ok(job())
+        } else {
+            let outcome = home.become_caller(identity, dropped).map(|()| job());
+            home.restore(identity, dropped);
+            outcome
+        };
+        PLACE.set(ThreadIdentity::Home);
+        match outcome {
+            Ok(Ok(value)) => Ok(value),
+            Ok(Err(panic)) => resume_unwind(panic),
+            Err(error) => Err(error),
+        }
+    })?
+}
+
+/// Has the rights that this thread had at first.
+fn with_home<T>(act: impl FnOnce(&Rights) -> T) -> io::Result<T> {
     HOME.with(|home| {
         let home = match home.get() {
             Some(home) => home,
@@ -92,27 +127,45 @@ pub fn assume<T>(identity: &Identity, job: impl FnOnce() -> T) -> io::Result<T> 
                 home.get_or_init(|| own)
             }
         };
-        let place = PLACE.replace(ThreadIdentity::Away);
-        assert!(
-            place == ThreadIdentity::Home,
-            "rights of another are taken on from {place:?}"
-        );
-        let outcome = home.become_caller(identity).map(|()| {
-            // The code that catches the panic is responsible for the state the job left behind.
-            catch_unwind(AssertUnwindSafe(job))
-        });
-        if let Err(error) = home.put_back(identity) {
-            PLACE.set(ThreadIdentity::Lost);
-            tracing::error!(%error, "a thread cannot restore its own rights; it ends");
-            panic!("a thread cannot restore its own rights: {error}");
-        }
-        PLACE.set(ThreadIdentity::Home);
-        match outcome {
-            Ok(Ok(value)) => Ok(value),
-            Ok(Err(panic)) => resume_unwind(panic),
-            Err(error) => Err(error),
-        }
+        Ok(act(home))
     })
+}
+
+/// As [`assume`], on the thread of a reactor, which cannot end: if its own rights cannot be restored,
+/// the process is aborted, as it would go on with the caller's rights for all clients.
+///
+/// # Errors
+/// As [`assume`].
+pub fn assume_on_reactor<T>(identity: &Identity, job: impl FnOnce() -> T) -> io::Result<T> {
+    let _abort = AbortIfLost;
+    assume(identity, job)
+}
+
+/// As [`assume_on_reactor`], for a job that makes and writes nothing: it keeps the capability that
+/// bypasses quotas, which saves two system calls.
+///
+/// # Errors
+/// As [`assume`].
+pub fn query_as<T>(identity: &Identity, job: impl FnOnce() -> T) -> io::Result<T> {
+    let _abort = AbortIfLost;
+    assume_without(FOLLOWING, identity, job)
+}
+
+/// Aborts the process when it is dropped on a thread that is lost.
+struct AbortIfLost;
+
+impl Drop for AbortIfLost {
+    fn drop(&mut self) {
+        if lost() {
+            std::process::abort();
+        }
+    }
+}
+
+/// Whether this thread has a caller's rights as it is.
+#[must_use]
+pub fn is_own(identity: &Identity) -> bool {
+    !privileged() || with_home(|home| home.is(identity)).unwrap_or(false)
 }
 
 /// Whether this thread failed to restore its own rights: it must do nothing more.
@@ -175,8 +228,22 @@ impl Rights {
         })
     }
 
-    /// Gives this thread, which has these credentials, those of a caller.
-    fn become_caller(&self, identity: &Identity) -> io::Result<()> {
+    /// Whether a caller's credentials are those of this thread, which has these.
+    fn is(&self, identity: &Identity) -> bool {
+        if !identity.is_superuser() || (self.uid, self.gid) != (0, identity.gid()) {
+            return false;
+        }
+        // A user's primary group may be among the others too.
+        let others = |group: &&u32| **group != self.gid;
+        GROUPS.with_borrow(|now| {
+            let (now, wanted) = (now.iter(), identity.groups().iter());
+            now.filter(others).eq(wanted.filter(others))
+        })
+    }
+
+    /// Gives this thread, which has these credentials, those of a caller; `dropped` are the capabilities
+    /// that users do not have.
+    fn become_caller(&self, identity: &Identity, dropped: CapabilitySet) -> io::Result<()> {
         change_groups(identity.groups())?;
         change(identity.gid(), set_fsgid)?;
         change(identity.uid(), set_fsuid)?;
@@ -184,7 +251,7 @@ impl Rights {
         let wanted = if identity.is_superuser() {
             own
         } else {
-            own - SUPERUSERS
+            own - dropped
         };
         let left = if self.following && self.uid == 0 && !identity.is_superuser() {
             own - FOLLOWING
@@ -199,8 +266,17 @@ impl Rights {
         Ok(())
     }
 
+    /// Restores these credentials, or marks the thread as lost.
+    fn restore(&self, identity: &Identity, dropped: CapabilitySet) {
+        if let Err(error) = self.put_back(identity, dropped) {
+            PLACE.set(ThreadIdentity::Lost);
+            tracing::error!(%error, "a thread cannot restore its own rights; it ends");
+            panic!("a thread cannot restore its own rights: {error}");
+        }
+    }
+
     /// Restores these credentials, wherever [`Self::become_caller`] ended.
-    fn put_back(&self, identity: &Identity) -> io::Result<()> {
+    fn put_back(&self, identity: &Identity, dropped: CapabilitySet) -> io::Result<()> {
         change(self.uid, set_fsuid)?;
         change(self.gid, set_fsgid)?;
         if let Some(groups) = &self.groups {
@@ -211,9 +287,9 @@ impl Rights {
         let back = match (self.uid, identity.is_superuser()) {
             (0, true) => own,
             (0, false) if self.following => {
-                own.difference(SUPERUSERS) | self.capabilities.permitted.intersection(FOLLOWING)
+                own.difference(dropped) | self.capabilities.permitted.intersection(FOLLOWING)
             }
-            _ => own.difference(SUPERUSERS),
+            _ => own.difference(dropped),
         };
         if back != own {
             self.set_effective(own)?;

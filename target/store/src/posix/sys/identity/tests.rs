@@ -10,7 +10,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use rustix::process::{getegid, geteuid};
 use rustix::thread::CapabilitySet;
 
-use super::{Rights, SUPERUSERS, assume, lost, maps_others, own_umask, privileged};
+use super::{
+    FOLLOWING, Rights, SUPERUSERS, assume, groups as groups_of_thread, is_own, lost, maps_others,
+    own_umask, privileged, query_as,
+};
 use crate::posix::identity::Identity;
 
 /// A folder that every user may use, removed on drop.
@@ -133,6 +136,51 @@ fn a_write_by_others_takes_set_id_bits_away() {
     let caller = Identity::with_groups(1000, 2000, &[]);
     assume(&caller, || file.write_all(b"2")).unwrap().unwrap();
     assert_eq!(mode(), 0o777);
+}
+
+#[test]
+fn the_superusers_groups_are_those_of_the_call() {
+    if !can_be_others() {
+        return;
+    }
+    let own: Vec<u32> = [0, 1, 2].to_vec();
+    for groups in [&[7, 8][..], &[], &own, &[7, 8]] {
+        let superuser = Identity::with_groups(0, 0, groups);
+        let seen = assume(&superuser, groups_of_thread).unwrap().unwrap();
+        assert_eq!(seen, groups);
+        // The primary group may be among them.
+        let with_own = Identity::with_groups(0, 0, &[groups, &[0]].concat());
+        assert!(is_own(&with_own) && is_own(&superuser));
+        for other in [
+            Identity::with_groups(0, 1, groups),
+            Identity::with_groups(1, 0, groups),
+            Identity::with_groups(0, 0, &[groups, &[9]].concat()),
+        ] {
+            assert!(!is_own(&other));
+        }
+    }
+}
+
+#[test]
+fn who_only_queries_keeps_the_capability_for_quotas() {
+    if !can_be_others() {
+        return;
+    }
+    let own = Rights::current().unwrap();
+    for uid in [1000, 0] {
+        let caller = Identity::with_groups(uid, 2000, &[3]);
+        let taken = query_as(&caller, Rights::current).unwrap().unwrap();
+        assert_eq!((taken.uid, taken.gid), (uid, 2000));
+        let lost = if uid == 0 {
+            CapabilitySet::empty()
+        } else {
+            FOLLOWING
+        };
+        let effective = own.capabilities.effective;
+        assert_eq!(taken.capabilities.effective, effective - lost);
+    }
+    assert_eq!(Rights::current().unwrap(), own);
+    assert!(SUPERUSERS.contains(FOLLOWING));
 }
 
 #[test]
