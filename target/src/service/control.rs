@@ -234,8 +234,8 @@ impl ServiceControl {
     pub(super) fn late_devices(&self, next: &Config) -> Option<ConfigProblem> {
         let is_late = devices::are_asked_for(next) && self.devices.get().is_none();
         let mut backends = self.parts.iter().map(|parts| parts.backend.get());
-        let has_ring = backends.any(|backend| backend == Some(&Backend::Ring));
-        match is_late && has_ring && privileged() {
+        let serves_folders = backends.any(|backend| backend.is_some());
+        match is_late && serves_folders && privileged() {
             true => devices::unusable(next, devices::LATE),
             false => None,
         }

@@ -319,18 +319,17 @@ impl ReactorStores {
     fn prepare(&self) -> io::Result<()> {
         let mut engine = self.engine.borrow_mut();
         if engine.is_none() {
-            // A ring takes on identities on this thread, which may not use devices from then on.
-            let backend = match self.devices.get() {
-                Some(_) if privileged() => Backend::Threads,
-                _ => Backend::Auto,
-            };
             let config = EngineConfig {
-                backend,
+                backend: Backend::Auto,
                 operations: OPERATIONS,
             };
             let arenas = self.pool.arenas();
             let alarm = Some(self.alarm.clone());
-            let made = Engine::new(config, &self.pool, &arenas, alarm)?;
+            let make = match self.devices.get() {
+                Some(_) => Engine::beside_devices,
+                None => Engine::new,
+            };
+            let made = make(config, &self.pool, &arenas, alarm)?;
             let backend = *self.backend.get_or_init(|| made.backend());
             tracing::info!(
                 backend = backend_name(backend),

@@ -9,12 +9,11 @@ use std::os::unix::fs::{PermissionsExt, chown};
 
 use common::*;
 use millrace_mempool::Slice;
-use millrace_store::posix::engine::Backend;
 use millrace_store::posix::volume::{Direct, Mounts, Volume};
 use millrace_store::{
     AccessControl, AccessMask, Caller, Handle, Immediate, Namespace, ReadOutcome, Store, StoreError,
 };
-use posix_common::{Backing, World, config, store_by};
+use posix_common::{Backing, World, config, store_beside_devices};
 use rustix::fs::Advice;
 
 fn at_once(world: &World) -> Immediate<'_> {
@@ -361,14 +360,14 @@ fn rights_are_told_at_once_where_no_list_has_to_be_read() {
 }
 
 #[test]
-fn a_thread_without_a_ring_stays_who_it_is() {
+fn a_thread_that_uses_devices_stays_who_it_is() {
     let backing = Backing::ext4(32, &[]);
     fs::write(backing.path().join("file"), b"x").unwrap();
     let path = backing.path().join("file");
     chown(&path, Some(10), None).unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
     let volume = Volume::open(config(backing.path())).unwrap();
-    let store = store_by(Backend::Threads, &volume);
+    let store = store_beside_devices(&volume);
     let world = World { store, volume };
     let caller = user(10);
     let (file, _) = now(world.lookup(&caller, world.root(), b"file")).unwrap();

@@ -95,9 +95,9 @@ pub fn note(config: &Config) -> Option<String> {
     memory_note(config).map(|note| format!("{path}.provider: {note}"))
 }
 
-/// Why devices cannot be used by reactors whose rings have taken on the identities of callers.
-pub(super) const LATE: &str = "folders are served by io_uring in this process, whose reactors \
-    cannot use RDMA devices any more; restart millraced with this listener";
+/// Why devices cannot be used by reactors that have acted as callers.
+pub(super) const LATE: &str = "folders are served in this process, whose reactors have acted as \
+    users and cannot use RDMA devices any more; restart millraced with this listener";
 
 /// The devices of the process, from their first use by a listener until it ends: registrations are
 /// released by threads that may block, and a reactor that drops its listener may not.

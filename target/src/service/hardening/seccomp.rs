@@ -122,11 +122,10 @@ const FOR_FOLDERS: &[c_long] = &[
 ];
 
 /// io_uring, used by reactors only.
-const RINGS: &[c_long] = &[
-    libc::SYS_io_uring_setup,
-    libc::SYS_io_uring_enter,
-    libc::SYS_io_uring_register,
-];
+const RINGS: &[c_long] = &[libc::SYS_io_uring_setup, libc::SYS_io_uring_enter];
+
+/// Registrations with rings, made by reactors and their helpers only.
+const RING_REGISTRATIONS: &[c_long] = &[libc::SYS_io_uring_register];
 
 /// Accepting connections, which only reactors and the management plane do.
 const LISTENING: &[c_long] = &[libc::SYS_listen, libc::SYS_accept, libc::SYS_accept4];
@@ -210,9 +209,18 @@ pub fn install(folders: bool) -> Result<String, String> {
         let filters = ThreadFilters {
             reactor: program(refusals(BEYOND_FILES.to_vec()), libc::EPERM)?,
             helper: program(refusals([RINGS, LISTENING].concat()), libc::EPERM)?,
-            management: program(refusals(RINGS.to_vec()), libc::EPERM)?,
+            management: program(refusals([RINGS, RING_REGISTRATIONS].concat()), libc::EPERM)?,
             log: program(
-                refusals([RINGS, LISTENING, BEYOND_WRITING, BEYOND_WRITING_HERE].concat()),
+                refusals(
+                    [
+                        RINGS,
+                        RING_REGISTRATIONS,
+                        LISTENING,
+                        BEYOND_WRITING,
+                        BEYOND_WRITING_HERE,
+                    ]
+                    .concat(),
+                ),
                 libc::EPERM,
             )?,
         };

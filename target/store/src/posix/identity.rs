@@ -4,13 +4,17 @@
 //! the owner of new objects. It uses the credentials of the calling thread, or of the *personality*
 //! of a ring's operation. Both are used:
 //!
-//! * **Data** (reads and writes): a ring's operation carries the caller's personality. The reactor
-//!   registers it when the caller is first seen, and the ring knows a bounded number of them.
+//! * **Data** (reads and writes): a ring's operation carries the caller's personality, which is
+//!   registered when the caller is first seen. The ring knows a bounded number of them.
 //! * **Names and attributes**: a helper thread assumes the caller's credentials for one job
 //!   ([`assume`]), which checks, changes and syncs.
 //! * **Names and rights that the kernel has in memory**: the reactor assumes the caller's credentials
-//!   itself, for queries that do not block (`query_as`). As with personalities, it has a ring then, and
-//!   uses no RDMA devices.
+//!   itself, for queries that do not block (`query_as`).
+//!
+//! A thread that has assumed other credentials has new ones afterwards, although equal, and can no
+//! longer use the RDMA devices that it has opened (`ib_safe_file_access` in the kernel). So a reactor
+//! that uses devices never does: a helper registers personalities for it, and looks up what another
+//! reactor would itself.
 //!
 //! Measured by `examples/credentials.rs` on Linux 6.18 and tmpfs, on two shared virtual processors:
 //!

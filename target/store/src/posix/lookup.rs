@@ -8,7 +8,6 @@ use rustix::fs::Access;
 use rustix::io::Errno;
 
 use super::containment;
-use super::engine::Backend;
 use super::errors::store_error;
 use super::identity::{Identity, assume, is_own, query_as};
 use super::objects::Object;
@@ -122,10 +121,9 @@ impl ClientView<'_> {
         }
     }
 
-    /// Queries the kernel as a caller on this thread, if the thread may act as others: afterwards it
-    /// could not use RDMA devices any more. Reactors with a ring have none.
+    /// Queries the kernel as a caller on this thread, if the thread may act as that caller.
     fn query_here<T>(&self, identity: &Identity, query: impl FnOnce() -> T) -> Option<T> {
-        let may = self.engine.backend() == Backend::Ring || is_own(identity);
+        let may = self.engine.may_act() || is_own(identity);
         may.then(|| query_as(identity, query).ok())?
     }
 

@@ -8,10 +8,11 @@ use std::ops::Deref;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use millrace_mempool::{HugepagePolicy, Pool, PoolConfig, Registry};
-use millrace_reactor::Clock;
+use millrace_mempool::{Arena, HugepagePolicy, Pool, PoolConfig, Registry};
+use millrace_reactor::{Alarm, Clock};
 use millrace_store::posix::PosixStore;
 use millrace_store::posix::engine::{Backend, Engine, EngineConfig};
 use millrace_store::posix::volume::{Direct, Groups, Limits, Mounts, Sync, Volume, VolumeConfig};
@@ -154,18 +155,24 @@ pub fn config(root: &Path) -> VolumeConfig {
 
 /// A store on this thread, whose waiting operations go on in [`crate::common::now`].
 pub fn store_of(volume: &Volume) -> PosixStore {
-    store_by(Backend::Auto, volume)
+    store_with(Engine::new, volume)
 }
 
-/// The same with another executor of its data's operations.
-pub fn store_by(backend: Backend, volume: &Volume) -> PosixStore {
+/// The same, if this thread may not act as others.
+pub fn store_beside_devices(volume: &Volume) -> PosixStore {
+    store_with(Engine::beside_devices, volume)
+}
+
+type MakeEngine = fn(EngineConfig, &Pool, &[Arc<Arena>], Option<Alarm>) -> std::io::Result<Engine>;
+
+fn store_with(make: MakeEngine, volume: &Volume) -> PosixStore {
     let registry = Registry::new(HugepagePolicy::Off);
     let pool = Pool::new(&registry, PoolConfig { bytes: 8 << 20 }).expect("memory");
     let config = EngineConfig {
-        backend,
+        backend: Backend::Auto,
         operations: 64,
     };
-    let engine = Engine::new(config, &pool, &registry.arenas(), None).expect("an engine");
+    let engine = make(config, &pool, &registry.arenas(), None).expect("an engine");
     let clock = Clock::new(Instant::now());
     let (driven, time) = (engine.clone(), clock.clone());
     drive(move || {

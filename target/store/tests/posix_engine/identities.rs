@@ -6,7 +6,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use millrace_store::posix::engine::Durability;
 use millrace_store::posix::identity::{Identity, privileged};
 
-use crate::stage::{Folder, Stage, backends, superuser};
+use crate::stage::{Folder, Stage, superuser};
 
 /// False, recorded as skipped, where the process cannot act on behalf of others.
 fn can_be_others() -> bool {
@@ -18,8 +18,7 @@ fn can_be_others() -> bool {
 
 #[test]
 fn a_write_takes_set_id_bits_away_unless_the_superuser_writes() {
-    for backend in backends() {
-        let stage = Stage::new(backend, 4);
+    for stage in Stage::of_all_kinds(4) {
         let folder = Folder::new();
         let file = folder.file("program", b"");
         let path = folder.path("program");
@@ -44,8 +43,7 @@ fn a_write_takes_set_id_bits_away_unless_the_superuser_writes() {
 
 #[test]
 fn more_identities_than_are_kept_at_once() {
-    for backend in backends() {
-        let stage = Stage::new(backend, 4);
+    for stage in Stage::of_all_kinds(4) {
         let folder = Folder::new();
         let file = folder.file("program", b"");
         let path = folder.path("program");
@@ -72,8 +70,7 @@ fn a_user_that_the_kernel_does_not_know_writes_nothing() {
     if !can_be_others() {
         return;
     }
-    for backend in backends() {
-        let stage = Stage::new(backend, 1);
+    for stage in Stage::of_all_kinds(1) {
         let folder = Folder::new();
         let file = folder.file("file", b"");
         let slice = stage.slice_of(b"text");

@@ -9,7 +9,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
-use millrace_mempool::{Class, HugepagePolicy, Pool, PoolConfig, Registry, SharedArena, Slice};
+use millrace_mempool::{
+    Arena, Class, HugepagePolicy, Pool, PoolConfig, Registry, SharedArena, Slice,
+};
+use millrace_reactor::Alarm;
 use millrace_store::posix::engine::{Backend, Engine, EngineConfig};
 use millrace_store::posix::identity::Identity;
 
@@ -36,6 +39,8 @@ pub fn backends() -> Vec<Backend> {
     }
 }
 
+type MakeEngine = fn(EngineConfig, &Pool, &[Arc<Arena>], Option<Alarm>) -> std::io::Result<Engine>;
+
 /// An engine and its memory.
 pub struct Stage {
     pub engine: Engine,
@@ -48,14 +53,29 @@ impl Stage {
         Self::with_memory(backend, operations, 32 << 20)
     }
 
+    /// Of each backend, and of a ring whose thread may not act as others.
+    pub fn of_all_kinds(operations: u32) -> Vec<Self> {
+        let backends = backends();
+        let beside_devices = backends.contains(&Backend::Ring).then_some(Backend::Ring);
+        let beside_devices = beside_devices
+            .map(|backend| Self::made_by(Engine::beside_devices, backend, operations, 32 << 20));
+        let plain = backends.into_iter();
+        let plain = plain.map(|backend| Self::new(backend, operations));
+        plain.chain(beside_devices).collect()
+    }
+
     pub fn with_memory(backend: Backend, operations: u32, bytes: usize) -> Self {
+        Self::made_by(Engine::new, backend, operations, bytes)
+    }
+
+    fn made_by(make: MakeEngine, backend: Backend, operations: u32, bytes: usize) -> Self {
         let registry = Registry::new(HugepagePolicy::Off);
         let pool = Pool::new(&registry, PoolConfig { bytes }).unwrap();
         let config = EngineConfig {
             backend,
             operations,
         };
-        let engine = Engine::new(config, &pool, &registry.arenas(), None).unwrap();
+        let engine = make(config, &pool, &registry.arenas(), None).unwrap();
         assert_eq!(engine.backend(), backend);
         Self {
             engine,

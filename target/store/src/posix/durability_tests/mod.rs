@@ -16,7 +16,7 @@ use super::sys::ring::Ring;
 
 /// The engines' backends under test.
 fn backends() -> Vec<Backend> {
-    match Ring::new(1) {
+    match Ring::new(1, true) {
         Ok(_) => vec![Backend::Ring, Backend::Threads],
         Err(error) => {
             millrace_testing::skip!("no io_uring: {error}");

@@ -9,7 +9,8 @@ use millrace_mempool::Arena;
 use millrace_reactor::Alarm;
 
 use super::Backend;
-use super::personalities::{Personalities, Registrar};
+use super::personalities::Personalities;
+use super::registrations::Registrations;
 use super::threads::Threads;
 use crate::ClientKey;
 use crate::posix::identity::Identity;
@@ -47,18 +48,54 @@ pub struct Machine {
 struct PersonalRing {
     ring: Ring,
     personalities: Personalities,
+    /// If this thread may not act as others.
+    registrations: Option<Registrations>,
+}
+
+impl PersonalRing {
+    /// The entry of an identity; `None` if it is being registered.
+    fn acquire(&mut self, identity: &Identity) -> io::Result<Option<u32>> {
+        if let Some(index) = self.personalities.acquire(identity) {
+            return Ok(Some(index));
+        }
+        let Some(registrations) = &mut self.registrations else {
+            let number = assume_on_reactor(identity, || self.ring.register_personality())??;
+            self.add(identity.clone(), number);
+            return Ok(self.personalities.acquire(identity));
+        };
+        for (identity, number) in registrations.take() {
+            self.add(identity, number);
+        }
+        let known = self.personalities.acquire(identity);
+        if let (None, Some(registrations)) = (known, &mut self.registrations) {
+            registrations.request(identity);
+        }
+        Ok(known)
+    }
+
+    fn add(&mut self, identity: Identity, number: u16) {
+        if let Some(evicted) = self.personalities.add(identity, number) {
+            self.ring.unregister_personality(evicted);
+        }
+    }
 }
 
 impl Machine {
-    /// A ring with this number of slots.
-    pub fn ring(places: u32, alarm: Option<Alarm>) -> io::Result<Self> {
-        let ring = Ring::new(places)?;
+    /// A ring with this number of slots. This thread registers identities with it, if it may act as
+    /// others.
+    pub fn ring(places: u32, alarm: Option<Alarm>, acts: bool) -> io::Result<Self> {
+        let ring = Ring::new(places, acts)?;
+        let registrations = match acts {
+            true => None,
+            false => Some(Registrations::new(ring.registry()?)),
+        };
         let most = PERSONALITIES.max(places as usize + 1);
         let personalities = Personalities::new(most);
         let machine = Self {
             ring: Some(PersonalRing {
                 ring,
                 personalities,
+                registrations,
             }),
             threads: Threads::new(places, alarm),
         };
@@ -76,8 +113,9 @@ impl Machine {
         }
     }
 
-    pub fn has_ring(&self) -> bool {
-        self.ring.is_some()
+    /// Whether the ring can execute operations of this identity.
+    pub fn has_ring_for(&self, who: &Who) -> bool {
+        self.ring.is_some() && !matches!(who, Who::Person(_))
     }
 
     pub fn backend(&self) -> Backend {
@@ -116,16 +154,11 @@ impl Machine {
         if is_process(identity) {
             return Ok(Who::Own);
         }
-        match &mut self.ring {
-            Some(PersonalRing {
-                ring,
-                personalities,
-            }) => {
-                let (index, _) = personalities.acquire(identity, ring)?;
-                Ok(Who::Personality(index))
-            }
-            None => Ok(Who::Person(identity.clone())),
-        }
+        let index = match &mut self.ring {
+            Some(of_ring) => of_ring.acquire(identity)?,
+            None => None,
+        };
+        Ok(index.map_or_else(|| Who::Person(identity.clone()), Who::Personality))
     }
 
     pub fn dismiss(&mut self, who: &Who) {
@@ -239,12 +272,84 @@ fn is_process(identity: &Identity) -> bool {
     plain || !privileged()
 }
 
-impl Registrar for Ring {
-    fn register(&mut self, identity: &Identity) -> io::Result<u16> {
-        assume_on_reactor(identity, || self.register_personality())?
+#[cfg(test)]
+mod tests {
+    use super::{Machine, Who};
+    use crate::posix::identity::{Identity, privileged};
+    use crate::posix::sys::identity::has_acted;
+
+    /// None, recorded as skipped, if there are no rings or no other users here.
+    fn machine(acts: bool) -> Option<Machine> {
+        if !privileged() {
+            millrace_testing::skip!("this process may not act on behalf of others");
+            return None;
+        }
+        let machine = Machine::ring(128, None, acts);
+        machine
+            .inspect_err(|error| millrace_testing::skip!("no io_uring: {error}"))
+            .ok()
     }
 
-    fn unregister(&mut self, number: u16) {
-        self.unregister_personality(number);
+    fn user(uid: u32) -> Identity {
+        Identity::with_groups(uid, uid, &[])
+    }
+
+    #[test]
+    fn helpers_register_callers_where_the_thread_may_not() {
+        let Some(mut machine) = machine(false) else {
+            return;
+        };
+        let admitted = machine.admit(&Identity::with_groups(0, 0, &[]));
+        assert!(matches!(admitted, Ok(Who::Own)));
+        // More than are registered at a time.
+        let users: Vec<_> = (1000..1100).map(user).collect();
+        for user in &users {
+            let admitted = machine.admit(user).unwrap();
+            assert!(matches!(&admitted, Who::Person(person) if person == user));
+            assert!(!machine.has_ring_for(&admitted));
+        }
+        for user in &users {
+            loop {
+                let admitted = machine.admit(user).unwrap();
+                machine.dismiss(&admitted);
+                if let Who::Personality(index) = admitted {
+                    let ring = machine.ring.as_ref().unwrap();
+                    assert_eq!(ring.personalities.identity(index), user);
+                    assert!(machine.has_ring_for(&admitted));
+                    break;
+                }
+                std::thread::yield_now();
+            }
+        }
+        assert!(!has_acted());
+    }
+
+    #[test]
+    fn a_caller_that_the_kernel_refuses_is_left_to_threads() {
+        let Some(mut machine) = machine(false) else {
+            return;
+        };
+        for _ in 0..3 {
+            let admitted = machine.admit(&user(u32::MAX)).unwrap();
+            assert!(matches!(admitted, Who::Person(_)));
+            let registrations = machine.ring.as_mut().unwrap().registrations.as_mut();
+            let registrations = registrations.unwrap();
+            while registrations.is_busy() {
+                assert!(registrations.take().is_empty());
+                std::thread::yield_now();
+            }
+        }
+        assert!(!has_acted());
+    }
+
+    #[test]
+    fn a_thread_that_may_registers_callers_itself() {
+        let Some(mut machine) = machine(true) else {
+            return;
+        };
+        let admitted = machine.admit(&user(1000)).unwrap();
+        assert!(machine.has_ring_for(&admitted));
+        assert!(has_acted());
+        assert!(machine.admit(&user(u32::MAX)).is_err());
     }
 }

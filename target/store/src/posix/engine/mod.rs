@@ -15,11 +15,13 @@
 //! | `operations` | the table of operations, their progress and wakers |
 //! | `machine` | the executors, and the identities that they act for |
 //! | `personalities` | the identities that are registered with the ring |
+//! | `registrations` | their registration by helpers |
 //! | `threads` | execution without a ring |
 
 mod machine;
 mod operations;
 mod personalities;
+mod registrations;
 mod threads;
 
 use std::cell::RefCell;
@@ -82,6 +84,7 @@ pub struct Engine {
 
 struct Inner {
     pool: Pool,
+    may_act: bool,
     operations: RefCell<Operations>,
 }
 
@@ -97,11 +100,36 @@ impl Engine {
         arenas: &[Arc<Arena>],
         alarm: Option<Alarm>,
     ) -> io::Result<Self> {
+        Self::with(config, pool, arenas, alarm, true)
+    }
+
+    /// The same for a thread that may not act as others, not even for a moment: it uses RDMA devices,
+    /// which it could not do afterwards. The first operations of a caller are executed by threads.
+    ///
+    /// # Errors
+    /// As [`Engine::new`].
+    pub fn beside_devices(
+        config: EngineConfig,
+        pool: &Pool,
+        arenas: &[Arc<Arena>],
+        alarm: Option<Alarm>,
+    ) -> io::Result<Self> {
+        Self::with(config, pool, arenas, alarm, false)
+    }
+
+    fn with(
+        config: EngineConfig,
+        pool: &Pool,
+        arenas: &[Arc<Arena>],
+        alarm: Option<Alarm>,
+        may_act: bool,
+    ) -> io::Result<Self> {
         let places = config.operations.clamp(1, MOST);
+        let ring = |alarm| Machine::ring(places, alarm, may_act);
         let mut machine = match config.backend {
-            Backend::Ring => Machine::ring(places, alarm)?,
+            Backend::Ring => ring(alarm)?,
             Backend::Threads => Machine::threads(places, alarm),
-            Backend::Auto => Machine::ring(places, alarm.clone()).unwrap_or_else(|error| {
+            Backend::Auto => ring(alarm.clone()).unwrap_or_else(|error| {
                 tracing::warn!(
                     %error,
                     "io_uring is not available: file data is read and written by threads, which is \
@@ -116,6 +144,7 @@ impl Engine {
         Ok(Self {
             inner: Rc::new(Inner {
                 pool: pool.clone(),
+                may_act,
                 operations: RefCell::new(Operations::new(machine, places)),
             }),
             client: ClientKey::OWN,
@@ -141,6 +170,12 @@ impl Engine {
     #[must_use]
     pub fn backend(&self) -> Backend {
         self.inner.operations.borrow().machine.backend()
+    }
+
+    /// Whether this thread may act as others.
+    #[must_use]
+    pub fn may_act(&self) -> bool {
+        self.inner.may_act
     }
 
     /// Registers more memory. Unregistered memory works, but slower. The kernel pins it during this

@@ -404,7 +404,7 @@ impl Running {
             length: self.length - self.done,
         };
         let evades = matches!(self.work, Work::Write(_)) && writes.overdue > 0;
-        self.executor = if machine.has_ring() && !evades && !self.is_cancelled {
+        self.executor = if machine.has_ring_for(&self.who) && !evades && !self.is_cancelled {
             Executor::Ring
         } else {
             Executor::Threads

@@ -1,7 +1,6 @@
 //! The identities that are registered with a ring, and their numbers.
 
 use std::collections::HashMap;
-use std::io;
 
 use crate::posix::identity::Identity;
 
@@ -23,14 +22,6 @@ struct PersonalityEntry {
     used: u64,
 }
 
-/// Registration of identities with the ring.
-pub trait Registrar {
-    /// Registers one and returns its number.
-    fn register(&mut self, identity: &Identity) -> io::Result<u16>;
-    /// Unregisters the number.
-    fn unregister(&mut self, number: u16);
-}
-
 impl Personalities {
     /// A table with a capacity, which must exceed the number in use at any time.
     pub fn new(most: usize) -> Self {
@@ -44,31 +35,17 @@ impl Personalities {
         }
     }
 
-    /// The entry of an identity, in use until [`Personalities::release`], and its number.
-    ///
-    /// # Errors
-    /// Those of the registrar.
-    ///
-    /// # Panics
-    /// If all are in use.
-    pub fn acquire(
-        &mut self,
-        identity: &Identity,
-        registrar: &mut impl Registrar,
-    ) -> io::Result<(u32, u16)> {
+    /// The entry of a registered identity, in use until [`Personalities::release`].
+    pub fn acquire(&mut self, identity: &Identity) -> Option<u32> {
         self.clock += 1;
         let same = |entry: &PersonalityEntry| entry.identity == *identity;
         if !self.entries.get(self.last).is_some_and(same) {
-            self.last = match self.by_identity.get(identity) {
-                Some(&index) => index as usize,
-                None => self.insert(identity, registrar)?,
-            };
+            self.last = *self.by_identity.get(identity)? as usize;
         }
         let entry = &mut self.entries[self.last];
         entry.users += 1;
         entry.used = self.clock;
-        let index = u32::try_from(self.last).expect("bounded");
-        Ok((index, entry.number))
+        Some(u32::try_from(self.last).expect("bounded"))
     }
 
     /// The number of an entry that is in use.
@@ -86,16 +63,20 @@ impl Personalities {
         self.entries[index as usize].users -= 1;
     }
 
-    fn insert(&mut self, identity: &Identity, registrar: &mut impl Registrar) -> io::Result<usize> {
-        let full = self.entries.len() == self.most;
-        let number = registrar.register(identity)?;
+    /// Adds an identity that was registered under a number. Returns the number to be unregistered for
+    /// it.
+    ///
+    /// # Panics
+    /// If all are in use.
+    #[must_use]
+    pub fn add(&mut self, identity: Identity, number: u16) -> Option<u16> {
         let entry = PersonalityEntry {
             identity: identity.clone(),
             number,
             users: 0,
-            used: 0,
+            used: self.clock,
         };
-        let index = if full {
+        let (index, evicted) = if self.entries.len() == self.most {
             let idle = self
                 .entries
                 .iter()
@@ -105,45 +86,42 @@ impl Personalities {
             let (index, _) = oldest.expect("more than operations");
             let before = std::mem::replace(&mut self.entries[index], entry);
             self.by_identity.remove(&before.identity);
-            registrar.unregister(before.number);
-            index
+            (index, Some(before.number))
         } else {
             self.entries.push(entry);
-            self.entries.len() - 1
+            (self.entries.len() - 1, None)
         };
         let known = u32::try_from(index).expect("bounded");
-        self.by_identity.insert(identity.clone(), known);
-        Ok(index)
+        self.by_identity.insert(identity, known);
+        evicted
     }
 }
 
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
-    use std::io;
 
-    use super::{Personalities, Registrar};
+    use super::Personalities;
     use crate::posix::identity::Identity;
 
+    /// What the kernel knows, by number.
     #[derive(Default)]
     struct Kernel {
         known: BTreeMap<u16, Identity>,
         next: u16,
-        refuses: bool,
     }
 
-    impl Registrar for Kernel {
-        fn register(&mut self, identity: &Identity) -> io::Result<u16> {
-            if self.refuses {
-                return Err(io::ErrorKind::OutOfMemory.into());
+    impl Kernel {
+        fn acquire(&mut self, table: &mut Personalities, identity: &Identity) -> u32 {
+            if let Some(index) = table.acquire(identity) {
+                return index;
             }
             self.next += 1;
             self.known.insert(self.next, identity.clone());
-            Ok(self.next)
-        }
-
-        fn unregister(&mut self, number: u16) {
-            self.known.remove(&number).expect("registered");
+            if let Some(number) = table.add(identity.clone(), self.next) {
+                self.known.remove(&number).expect("registered");
+            }
+            table.acquire(identity).expect("just added")
         }
     }
 
@@ -155,22 +133,24 @@ mod tests {
     fn the_longest_unused_makes_room_but_never_one_in_use() {
         let mut kernel = Kernel::default();
         let mut table = Personalities::new(3);
-        let (first, number) = table.acquire(&user(1), &mut kernel).unwrap();
-        assert_eq!((table.number(first), number), (1, 1));
+        assert_eq!(table.acquire(&user(1)), None);
+        let first = kernel.acquire(&mut table, &user(1));
+        assert_eq!(table.number(first), 1);
         for uid in [2, 3] {
-            let (index, _) = table.acquire(&user(uid), &mut kernel).unwrap();
+            let index = kernel.acquire(&mut table, &user(uid));
             table.release(index);
         }
-        assert_eq!(table.acquire(&user(1), &mut kernel).unwrap(), (first, 1));
+        assert_eq!(kernel.acquire(&mut table, &user(1)), first);
         // 1 was used last and is in use, 2 is the oldest.
-        let (index, number) = table.acquire(&user(4), &mut kernel).unwrap();
-        assert_eq!(kernel.known[&number], user(4));
+        let index = kernel.acquire(&mut table, &user(4));
+        assert_eq!(kernel.known[&table.number(index)], user(4));
+        assert_eq!(*table.identity(index), user(4));
         table.release(index);
         let uids: Vec<u32> = kernel.known.values().map(Identity::uid).collect();
         assert_eq!(uids, [1, 3, 4]);
         for uid in 10..100 {
-            let (index, number) = table.acquire(&user(uid), &mut kernel).unwrap();
-            assert_eq!(kernel.known[&number], user(uid));
+            let index = kernel.acquire(&mut table, &user(uid));
+            assert_eq!(kernel.known[&table.number(index)], user(uid));
             table.release(index);
         }
         assert_eq!(kernel.known.len(), 3);
@@ -178,19 +158,8 @@ mod tests {
         table.release(first);
         table.release(first);
         for uid in 200..203 {
-            table.acquire(&user(uid), &mut kernel).unwrap();
+            kernel.acquire(&mut table, &user(uid));
         }
         assert!(!kernel.known.contains_key(&1));
-    }
-
-    #[test]
-    fn a_refusal_changes_nothing() {
-        let mut kernel = Kernel::default();
-        let mut table = Personalities::new(1);
-        let (index, _) = table.acquire(&user(1), &mut kernel).unwrap();
-        table.release(index);
-        kernel.refuses = true;
-        table.acquire(&user(2), &mut kernel).unwrap_err();
-        assert_eq!(table.acquire(&user(1), &mut kernel).unwrap(), (index, 1));
     }
 }

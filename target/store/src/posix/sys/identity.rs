@@ -43,6 +43,17 @@ thread_local! {
     static GROUPS: RefCell<Vec<u32>> = const { RefCell::new(Vec::new()) };
 }
 
+#[cfg(test)]
+thread_local! {
+    static HAS_ACTED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether this thread has ever acted as another user.
+#[cfg(test)]
+pub fn has_acted() -> bool {
+    HAS_ACTED.get()
+}
+
 /// The identity of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ThreadIdentity {
@@ -244,6 +255,8 @@ impl Rights {
     /// Gives this thread, which has these credentials, those of a caller; `dropped` are the capabilities
     /// that users do not have.
     fn become_caller(&self, identity: &Identity, dropped: CapabilitySet) -> io::Result<()> {
+        #[cfg(test)]
+        HAS_ACTED.set(true);
         change_groups(identity.groups())?;
         change(identity.gid(), set_fsgid)?;
         change(identity.uid(), set_fsuid)?;

@@ -4,7 +4,7 @@
 //! whatever its user does in the meantime.
 
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::{Ordering::SeqCst, fence};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -53,12 +53,13 @@ struct Registered {
 }
 
 impl Ring {
-    /// A ring for this thread, with this number of slots (32768 at most).
+    /// A ring for this thread, with this number of slots (32768 at most). `alone`: no other thread
+    /// registers identities with it ([`Ring::registry`]).
     ///
     /// # Errors
     /// The system has no rings, forbids them, or lacks required features.
-    pub fn new(places: u32) -> io::Result<Self> {
-        let mut io = build(places.max(1).next_power_of_two())?;
+    pub fn new(places: u32, alone: bool) -> io::Result<Self> {
+        let mut io = build(places.max(1).next_power_of_two(), alone)?;
         let mut probe = Probe::new();
         io.submitter().register_probe(&mut probe)?;
         let needed = [
@@ -194,6 +195,16 @@ impl Ring {
     /// Errors of the kernel.
     pub fn register_personality(&self) -> io::Result<u16> {
         self.io.submitter().register_personality()
+    }
+
+    /// Has other threads register their rights.
+    ///
+    /// # Errors
+    /// There are too many open files.
+    pub fn registry(&self) -> io::Result<RingRegistry> {
+        // SAFETY: the descriptor is open as long as the ring, which is borrowed.
+        let ring = unsafe { BorrowedFd::borrow_raw(self.io.as_raw_fd()) };
+        ring.try_clone_to_owned().map(RingRegistry)
     }
 
     /// Unregisters those rights. Submitted operations keep them.
@@ -395,15 +406,44 @@ impl Drop for Ring {
     }
 }
 
-/// A ring with the best completion mode of this kernel.
-fn build(entries: u32) -> io::Result<IoUring> {
+/// A ring's table of identities, for other threads than the ring's.
+pub struct RingRegistry(OwnedFd);
+
+/// `IORING_REGISTER_PERSONALITY`.
+const REGISTER_PERSONALITY: libc::c_uint = 9;
+
+impl RingRegistry {
+    /// As [`Ring::register_personality`].
+    ///
+    /// # Errors
+    /// Errors of the kernel.
+    pub fn register_personality(&self) -> io::Result<u16> {
+        let (ring, none) = (self.0.as_raw_fd(), std::ptr::null::<libc::c_void>());
+        // SAFETY: this operation takes no argument, and reads and writes no memory.
+        let number = unsafe {
+            libc::syscall(
+                libc::SYS_io_uring_register,
+                ring,
+                REGISTER_PERSONALITY,
+                none,
+                0,
+            )
+        };
+        u16::try_from(number).map_err(|_| io::Error::last_os_error())
+    }
+}
+
+/// A ring with the best completion mode of this kernel. Only a ring that its thread uses `alone` can
+/// defer completions.
+fn build(entries: u32, alone: bool) -> io::Result<IoUring> {
     // Completions are processed when this thread asks, not at each of its system calls.
     let mut deferred = IoUring::builder();
     deferred.setup_single_issuer().setup_defer_taskrun();
     // The same without deferral (before Linux 6.1).
     let mut cooperative = IoUring::builder();
     cooperative.setup_coop_taskrun();
-    for builder in [&mut deferred, &mut cooperative] {
+    let builders = [alone.then_some(&mut deferred), Some(&mut cooperative)];
+    for builder in builders.into_iter().flatten() {
         builder.setup_taskrun_flag().setup_submit_all().dontfork();
         match builder.build(entries) {
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {}

@@ -49,7 +49,7 @@ impl RecordedCalls {
 
 /// None, recorded as skipped, if there are no rings.
 fn ring(places: u32) -> Option<Ring> {
-    let ring = Ring::new(places);
+    let ring = Ring::new(places, true);
     ring.inspect_err(|error| millrace_testing::skip!("no io_uring: {error}"))
         .ok()
 }
