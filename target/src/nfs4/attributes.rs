@@ -125,8 +125,8 @@ pub(super) const OF_SPACE: Bitmap = Bitmap::of(&[
     Number::SpaceTotal,
 ]);
 
-/// Attributes that a store does not tell with the others of an object, beside those of its space. That
-/// of the object on which an export's root is mounted is not told either.
+/// Attributes that a store does not tell with the others of an object, beside those of its space. Nor
+/// does it tell `mounted_on_fileid` of the root of an export.
 pub(super) const NOT_STORED: Bitmap = Bitmap::of(&[Number::Acl, Number::Handle]);
 
 /// Attributes that a client which holds a delegation for writing may have changed.

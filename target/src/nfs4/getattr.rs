@@ -168,9 +168,10 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
             FilePosition::Object(object) => object,
         };
         if let Some(store) = self.immediate(object, StoreClass::Metadata) {
-            let is_export_root = object.handle == object.export.store.root();
-            let covers_another = is_export_root && wanted.has(AttributeNumber::MountedOnFileId);
-            let stored = (!covers_another).then(|| store.attributes(object.handle));
+            // What the root of an export is mounted on is another object.
+            let is_told = object.handle != object.export.store.root()
+                || !wanted.has(AttributeNumber::MountedOnFileId);
+            let stored = is_told.then(|| store.attributes(object.handle));
             let stored = done_at_once(stored.flatten()).await;
             return Ok(self.describe(object, stored, None));
         }
