@@ -128,7 +128,10 @@ fn assume_without<T>(
     })?
 }
 
-/// Has the rights that this thread had at first.
+/// Passes the rights that this thread had at first to `act`.
+///
+/// # Errors
+/// The kernel does not tell them.
 fn with_home<T>(act: impl FnOnce(&Rights) -> T) -> io::Result<T> {
     HOME.with(|home| {
         let home = match home.get() {
