@@ -3,7 +3,8 @@
 //!
 //! A [`Completions`] is a slab, so a completion finds its waiter by index. Tokens carry a
 //! generation: completing the token of a dropped waiter returns the value, and never reaches a
-//! later user of the same slot.
+//! later user of the same slot. The highest bit of a token is clear, so that others may mark theirs
+//! by it.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -13,6 +14,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
 const NONE: u32 = u32::MAX;
+const GENERATIONS: u32 = u32::MAX >> 1;
 
 /// Completions of one kind, on one core. Clones share them.
 pub struct Completions<T> {
@@ -206,7 +208,7 @@ impl<T> Slab<T> {
     fn release(&mut self, index: u32) -> CompletionState<T> {
         let place = &mut self.places[index as usize];
         let next = std::mem::replace(&mut self.free, index);
-        place.generation = place.generation.wrapping_add(1);
+        place.generation = (place.generation + 1) & GENERATIONS;
         let state = std::mem::replace(&mut place.state, CompletionState::Free { next });
         if matches!(state, CompletionState::Pending(_)) {
             self.pending -= 1;

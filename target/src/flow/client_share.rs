@@ -151,13 +151,13 @@ impl ClientShare {
         self.serving[transport as usize].get()
     }
 
-    /// Records that a call has a task.
+    /// Records that a call is in service: it has a task, or little data of it is fetched.
     pub(crate) fn begin(&self, transport: TransportKind) {
         let serving = &self.serving[transport as usize];
         serving.set(serving.get() + 1);
     }
 
-    /// Records that a call has left its task.
+    /// Records that it no longer is.
     pub(crate) fn end(&self, transport: TransportKind) {
         let serving = &self.serving[transport as usize];
         serving.set(serving.get() - 1);

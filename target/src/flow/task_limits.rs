@@ -2,7 +2,7 @@
 
 use crate::call::TransportKind;
 
-/// Limits of the calls with a task. Calls may wait long for a limit of their client or export, and
+/// Limits of the calls in service that are not answered at once. Calls may wait long for a limit of their client or export, and
 /// those of several clients could take all tasks: shares shrink as clients are added, but earlier
 /// clients keep the tasks that they have. So some tasks are reserved for clients with only a few
 /// calls in service.

@@ -460,8 +460,7 @@ fn flatten_into(parts: &mut ReplyParts, layout: &ReplyLayout<'_>, larger: Option
     insert_bulk(whole, message.len(), &parts.bulk, &parts.slices, is_within);
 }
 
-/// The upper half of tokens of replies. They have no waiters; completions of this generation are
-/// recognized by being unknown.
+/// The upper half of tokens of replies. They have no waiters: no generation of these is so high.
 const REPLY: u64 = 0xffff_ffff << 32;
 
 /// The token of the work requests that answer a call.

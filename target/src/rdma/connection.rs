@@ -573,7 +573,8 @@ impl RdmaConnection {
         self.fabric.borrow_mut().revoke(self.queue_pair, key)
     }
 
-    fn try_post<S>(
+    /// Posts a chain if there is space for it in the send queue.
+    pub(super) fn try_post<S>(
         &self,
         shared: &ResponderShared<S>,
         chain: &mut Vec<WorkRequest>,

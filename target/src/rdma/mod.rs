@@ -2,10 +2,10 @@
 //! draft-cel-nfsv4-rpcrdma-version-two-02).
 //!
 //! The path of a call: a receive completes ([`RdmaConnection`]), and if the call needs nothing that
-//! has to be waited for, it is served and answered in the same turn (`at_once`). Otherwise a task
-//! handles it ([`work`]). Little data is fetched first (`small_data`): then the call may be served as
-//! the others are. Else the message is assembled (`message`), a program serves it, fetching read
-//! chunks as needed (`pull`), and the reply is sent by RDMA Writes and one Send (`answer`).
+//! has to be waited for, it is served and answered in the same turn (`at_once`). If it lacks little
+//! data, that is fetched first (`small_data`). Otherwise a task handles it ([`work`]): the message is
+//! assembled (`message`), a program serves it, fetching read chunks as needed (`pull`), and the reply
+//! is sent by RDMA Writes and one Send (`answer`).
 
 mod answer;
 mod at_once;

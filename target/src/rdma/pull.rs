@@ -4,8 +4,8 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use millrace_mempool::Slice;
-use millrace_reactor::fabric::WorkError;
 use millrace_reactor::fabric::chain::{self, Direction, RemoteSegment};
+use millrace_reactor::fabric::{WorkError, WorkRequest};
 use millrace_wire::rpcrdma::{ReadChunk, Segment};
 
 use super::message::ReducedItems;
@@ -15,6 +15,19 @@ use crate::call::{Broken, Bulk};
 /// A segment in the form of work requests.
 pub fn remote(segment: Segment) -> RemoteSegment {
     RemoteSegment::new(segment.handle, segment.offset, segment.length)
+}
+
+/// Appends to `chain` the RDMA Reads that fill `sinks` from a byte of a chunk on. Returns the bytes
+/// that they fetch.
+pub fn read(
+    connection: &RdmaConnection,
+    (chunk, skip): (ReadChunk<'_>, u64),
+    sinks: &[Slice],
+    chain: &mut Vec<WorkRequest>,
+) -> u64 {
+    let segments = chain::skip(chunk.segments().map(remote), skip);
+    let slices = connection.read_slices();
+    chain::transfer(Direction::FromPeer { slices }, sinks, segments, chain)
 }
 
 /// Fetches the chunks left in place.
@@ -62,10 +75,7 @@ impl<'a, S> Puller<'a, S> {
         sinks: &[Slice],
     ) -> Result<(), Broken> {
         let mut chain = self.shared.chain();
-        let segments = chain::skip(chunk.segments().map(remote), skip);
-        let slices = self.connection.read_slices();
-        let direction = Direction::FromPeer { slices };
-        let bytes = chain::transfer(direction, sinks, segments, &mut chain);
+        let bytes = read(self.connection, (chunk, skip), sinks, &mut chain);
         let outcome = self.connection.post_and_wait(self.shared, &mut chain).await;
         self.shared.recycle_chain(chain);
         match outcome {

@@ -11,12 +11,11 @@ use millrace_wire::rpcrdma::{Body, Fault, FirstWords, Header, Reason, Refusal, V
 use millrace_wire::xdr::{ITEMS_MAX, Padding};
 
 use super::answer::{self, Prepared, ReplyLayout};
-use super::at_once::serve_at_once;
 use super::counters::count;
 use super::message::{self, AssemblyError, CallMessage, ReducedItems};
 use super::pull::Puller;
 use super::shortage::refusal as no_room;
-use super::small_data::{self, FetchedItem};
+use super::small_data::FetchedItem;
 use super::{RdmaConnection, ResponderShared, compat};
 use crate::call::{Answer, Broken, BulkArgument, Call, Reply, Serve, Shortage};
 use crate::rpc::{ConnectionRef, RequestSlot, ScheduledCall};
@@ -52,26 +51,9 @@ pub async fn work<S: Serve>(shared: Rc<ResponderShared<S>>, slot: Rc<RequestSlot
     loop {
         let message = slot.next().await;
         let connection = message.connection.identity().clone();
-        let served = pin!(attempt(&shared, message));
+        let served = pin!(request(&shared, message));
         shared.flow.charged(&connection, served).await;
     }
-}
-
-/// Serves one received message: as those that are served at once, if all that it lacks is little
-/// data.
-async fn attempt<S: Serve>(shared: &ResponderShared<S>, mut message: Arrived) {
-    match small_data::fetch(shared, &message).await {
-        Ok(None) => {}
-        Ok(fetched) => {
-            message.fetched = fetched;
-            match serve_at_once(shared, message) {
-                Some(unserved) => message = unserved,
-                None => return,
-            }
-        }
-        Err(Broken) => return message.connection.repost(shared, message.receive),
-    }
-    request(shared, message).await;
 }
 
 /// Serves one received message. Whatever its content, its receive is posted again before any

@@ -11,6 +11,7 @@ use millrace_reactor::fabric::{ControlPath, DataPath, Event, Incoming, QueuePair
 use super::at_once::serve_at_once;
 use super::fabrics::{FabricId, FabricSlot};
 use super::reverse::RdmaReversePath;
+use super::small_data::{SmallFetches, is_fetch};
 use super::transfers::TransferDirection;
 use super::unadmitted::UnadmittedConnections;
 use super::{Arrived, ConnectionRequest, RdmaConnection, ResponderShared, answer, compat};
@@ -32,6 +33,7 @@ pub struct Responder<S, F> {
     pub(super) shared: Rc<ResponderShared<S>>,
     pub(super) fabrics: Vec<FabricSlot>,
     pub(super) calls: CallScheduler<Arrived, F>,
+    fetches: SmallFetches,
     events: Vec<Event>,
     /// New calls and connections are refused.
     pub(super) refuses: bool,
@@ -58,8 +60,10 @@ impl<S: Serve, F: Future<Output = ()>> Responder<S, F> {
     ) -> Self {
         let of_task = Rc::clone(&shared);
         let work = move |slot| work(Rc::clone(&of_task), slot);
+        let calls = CallScheduler::new(&shared.flow, TaskLimits::RDMA, work, alarm);
         Self {
-            calls: CallScheduler::new(&shared.flow, TaskLimits::RDMA, work, alarm),
+            fetches: SmallFetches::new(calls.taskless()),
+            calls,
             shared,
             fabrics,
             events: Vec::with_capacity(EVENTS),
@@ -98,29 +102,36 @@ impl<S: Serve, F: Future<Output = ()>> Responder<S, F> {
             let mut unsent = 0;
             for event in events.drain(..) {
                 // Calls and completions are matched here: an event is expensive to move.
-                match event {
+                let is_answered = match event {
                     Event::Received {
                         queue_pair,
                         buffer,
                         length,
                         ..
-                    } => {
-                        let length = length as usize;
-                        unsent +=
-                            usize::from(self.received(index, queue_pair, buffer, length, now));
-                        if unsent == REPLIES {
-                            self.fabrics[index].fabric.borrow_mut().flush(now);
-                            unsent = 0;
-                        }
-                    }
+                    } => self.received(index, queue_pair, buffer, length as usize, now),
                     Event::Completed {
                         queue_pair,
                         token,
                         result,
-                        ..
-                    } => self.completed(index, queue_pair, token, result),
-                    Event::Incoming(arrived) => incoming(self.fabrics[index].id, arrived),
-                    event => self.event(index, event, now),
+                        local,
+                    } => {
+                        // Fetched data has one holder then.
+                        drop(local);
+                        self.completed(index, queue_pair, token, result)
+                    }
+                    Event::Incoming(arrived) => {
+                        incoming(self.fabrics[index].id, arrived);
+                        false
+                    }
+                    event => {
+                        self.event(index, event, now);
+                        false
+                    }
+                };
+                unsent += usize::from(is_answered);
+                if unsent == REPLIES {
+                    self.fabrics[index].fabric.borrow_mut().flush(now);
+                    unsent = 0;
                 }
             }
             self.events = events;
@@ -198,12 +209,14 @@ impl<S: Serve, F: Future<Output = ()>> Responder<S, F> {
             self.refuse_call(call);
             return false;
         }
-        let shared = &self.shared;
+        let Self {
+            shared, fetches, ..
+        } = self;
         let mut is_answered = false;
         self.calls.start(call, |call| {
             let unanswered = serve_at_once(shared, call);
             is_answered = unanswered.is_none();
-            unanswered
+            fetches.begin(shared, unanswered?)
         });
         is_answered
     }
@@ -230,13 +243,27 @@ impl<S: Serve, F: Future<Output = ()>> Responder<S, F> {
         });
     }
 
+    /// Returns whether a call was answered at once.
     fn completed(
         &mut self,
         fabric: usize,
         queue_pair: QueuePairId,
         token: u64,
         result: Result<(), WorkError>,
-    ) {
+    ) -> bool {
+        let shared = &self.shared;
+        if is_fetch(token) {
+            let Some(call) = self.fetches.complete(shared, token, result) else {
+                return false;
+            };
+            let mut is_answered = false;
+            self.calls.resume(call, |call| {
+                let unanswered = serve_at_once(shared, call);
+                is_answered = unanswered.is_none();
+                unanswered
+            });
+            return is_answered;
+        }
         let unwanted = self.shared.completions.complete(token, result);
         // The completion of a reply has no waiter. The call is needed if its chunks could not be
         // written.
@@ -247,6 +274,7 @@ impl<S: Serve, F: Future<Output = ()>> Responder<S, F> {
             let client = connection.peer().address;
             self.shared.remote_access_failures.remember(client, xid);
         }
+        false
     }
 
     fn event(&mut self, fabric: usize, event: Event, now: Instant) {
@@ -359,8 +387,12 @@ impl<S: Serve, F: Future<Output = ()>> Responder<S, F> {
 
     /// Runs the calls that can continue. Returns the amount of work done.
     pub fn run(&mut self) -> usize {
-        let shared = &self.shared;
-        let work = self.calls.run(|call| serve_at_once(shared, call));
+        let Self {
+            shared, fetches, ..
+        } = self;
+        let work = self
+            .calls
+            .run(|call| fetches.begin(shared, serve_at_once(shared, call)?));
         for failed in self.calls.failed() {
             let mut connections = self.fabrics.iter().flat_map(FabricSlot::connections);
             if let Some(connection) = connections.find(|one| *one.identity() == failed) {

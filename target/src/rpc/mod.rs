@@ -24,5 +24,5 @@ pub use connection::ConnectionRef;
 pub(crate) use credential::{caller, denied_to};
 pub use gss::{GssAuthenticator, GssLimits};
 pub use scheduler::{CallScheduler, ScheduledCall};
-pub use slot::RequestSlot;
+pub use slot::{RequestSlot, TasklessCall, TasklessCalls};
 pub use transport::{ConnectionReport, OpenWork, RdmaReport, Transport};

@@ -12,7 +12,7 @@ use millrace_reactor::task::{TaskEnd, TaskSet};
 
 use super::backlog::Backlog;
 use super::connection::ConnectionRef;
-use super::slot::{IdleSlots, RequestSlot};
+use super::slot::{IdleSlots, RequestSlot, TasklessCalls};
 use crate::flow::{Cause, ClientShare, Flow, TaskLimits};
 
 /// Calls that waited and are begun in one turn. More would keep those waiting that arrive
@@ -38,6 +38,7 @@ pub struct CallScheduler<C, F> {
     /// The slot of each task, by its index.
     slots: Vec<Option<Rc<RequestSlot<C>>>>,
     idle: IdleSlots,
+    taskless: TasklessCalls,
     backlog: Backlog<C>,
     ended: Vec<TaskEnd<()>>,
     /// Connections with calls that made their tasks panic.
@@ -63,6 +64,7 @@ impl<C: ScheduledCall, F: Future<Output = ()>> CallScheduler<C, F> {
             tasks: TaskSet::new(capacity, alarm),
             slots: Vec::with_capacity(capacity),
             idle: IdleSlots::default(),
+            taskless: TasklessCalls::default(),
             backlog: Backlog::default(),
             ended: Vec::with_capacity(capacity),
             failed: Vec::new(),
@@ -70,9 +72,15 @@ impl<C: ScheduledCall, F: Future<Output = ()>> CallScheduler<C, F> {
         }
     }
 
+    /// Counts calls that `at_once` neither served nor returned, until they are resumed.
+    #[must_use]
+    pub fn taskless(&self) -> TasklessCalls {
+        self.taskless.clone()
+    }
+
     /// Has a call served by `at_once`, which returns it if it has to wait for something; it is then
     /// given to a task. A call is queued behind the other calls of its client until a task is free,
-    /// or until fewer of the client's calls have one.
+    /// or until fewer of the client's calls are in service.
     pub fn start(&mut self, call: C, at_once: impl FnOnce(C) -> Option<C>) {
         let share = call.connection().share();
         let may = self.flow.may_serve(share, &self.limits, self.calls())
@@ -81,6 +89,13 @@ impl<C: ScheduledCall, F: Future<Output = ()>> CallScheduler<C, F> {
             self.backlog.push(call);
         } else if let Some(call) = self.begin(call, at_once) {
             self.backlog.push(call);
+        }
+    }
+
+    /// Goes on with a call that was in service without a task, as [`start`](Self::start) does.
+    pub fn resume(&mut self, call: C, at_once: impl FnOnce(C) -> Option<C>) {
+        if let Some(call) = self.begin(call, at_once) {
+            self.backlog.put_back(call);
         }
     }
 
@@ -163,7 +178,7 @@ impl<C: ScheduledCall, F: Future<Output = ()>> CallScheduler<C, F> {
 
     /// Continues the calls that can proceed, and begins some that waited, as [`start`](Self::start)
     /// does. Returns the amount of work done.
-    pub fn run(&mut self, at_once: impl Fn(C) -> Option<C>) -> usize {
+    pub fn run(&mut self, at_once: impl FnMut(C) -> Option<C>) -> usize {
         let mut work = self.tasks.run(&mut self.ended);
         if !self.ended.is_empty() {
             self.reap();
@@ -188,19 +203,19 @@ impl<C: ScheduledCall, F: Future<Output = ()>> CallScheduler<C, F> {
     }
 
     /// Begins calls that waited. Returns how many.
-    fn take_from_backlog(&mut self, at_once: impl Fn(C) -> Option<C>) -> usize {
+    fn take_from_backlog(&mut self, mut at_once: impl FnMut(C) -> Option<C>) -> usize {
         let now = self.flow.clock().now();
         let mut begun = 0;
         while begun < STARTS {
+            let served = self.calls();
             let Self { flow, limits, .. } = self;
-            let served = self.tasks.len() - self.idle.borrow().len();
             let may = |share: &ClientShare| flow.may_serve(share, limits, served);
             let Some(call) = self.backlog.pop(may) else {
                 break;
             };
             let waited = now.saturating_duration_since(call.arrived());
             let share = Rc::clone(call.connection().share());
-            if let Some(call) = self.begin(call, &at_once) {
+            if let Some(call) = self.begin(call, &mut at_once) {
                 self.backlog.put_back(call);
                 break;
             }
@@ -240,7 +255,7 @@ impl<C: ScheduledCall, F: Future<Output = ()>> CallScheduler<C, F> {
     /// Calls that are being served.
     #[must_use]
     pub fn calls(&self) -> usize {
-        self.tasks.len() - self.idle.borrow().len()
+        self.tasks.len() - self.idle.borrow().len() + self.taskless.len()
     }
 
     /// Whether no call is being served or waits.

@@ -14,6 +14,42 @@ use millrace_reactor::task::TaskId;
 use super::connection::ConnectionRef;
 use super::scheduler::ScheduledCall;
 
+/// Counts the calls in service that have no task.
+#[derive(Clone, Default)]
+pub struct TasklessCalls {
+    count: Rc<Cell<usize>>,
+}
+
+impl TasklessCalls {
+    /// Counts a call of a connection, of its client too, while the result lives.
+    pub fn enter(&self, connection: &ConnectionRef) -> TasklessCall {
+        self.count.set(self.count.get() + 1);
+        connection.share().begin(connection.transport());
+        TasklessCall {
+            connection: connection.clone(),
+            calls: self.clone(),
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.count.get()
+    }
+}
+
+/// A call in service that has no task.
+pub struct TasklessCall {
+    connection: ConnectionRef,
+    calls: TasklessCalls,
+}
+
+impl Drop for TasklessCall {
+    fn drop(&mut self) {
+        self.calls.count.set(self.calls.count.get() - 1);
+        let connection = &self.connection;
+        connection.share().end(connection.transport());
+    }
+}
+
 /// The slots of tasks that have no call, by index.
 pub(super) type IdleSlots = Rc<RefCell<Vec<u32>>>;
 

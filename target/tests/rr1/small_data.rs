@@ -2,6 +2,7 @@
 
 #![allow(clippy::result_large_err)] // Failures of the protocol carry attributes.
 
+use std::rc::Rc;
 use std::time::Duration;
 
 use millrace::exports::ExportId;
@@ -110,6 +111,27 @@ fn without_memory_for_it_data_is_fetched_to_its_place() {
     assert!(fetches(&mut nfs) >= 3);
     assert_eq!(nfs.content(file), [5; LENGTH as usize]);
     drop((taken, pool));
+    nfs.world.check_clean();
+}
+
+#[test]
+fn data_under_way_is_charged_to_its_client() {
+    let network = loopback();
+    let mut nfs = Nfs::new();
+    let (file, source) = (nfs.file(b"f", b"before"), source(&mut nfs));
+    let client = Rc::clone(nfs.world.connections()[0].share());
+    let held = || client.memory().held(Class::Control);
+    let before = held();
+    network.set_latency(Duration::from_millis(1));
+    begin_write(&mut nfs, file, &source);
+    nfs.world.pass(Duration::from_millis(1));
+    assert_eq!((nfs.world.calls(), fetches(&mut nfs)), (1, 1));
+    assert_eq!(held(), before + 1);
+    for _ in 0..10 {
+        nfs.world.pass(Duration::from_millis(1));
+    }
+    assert_eq!(held(), before);
+    network.set_latency(Duration::ZERO);
     nfs.world.check_clean();
 }
 

@@ -26,7 +26,7 @@ super::families! {
         "Pieces of work, by source."
         for "What keeps a core busy.";
     REACTOR_TASKS = Gauge "millrace_reactor_tasks" in "calls" [CORE]
-        "Calls with a task at the end of a turn: they wait for data, memory or the store."
+        "Calls in service at the end of a turn: they wait for data, memory or the store."
         for "Calls that wait; calls answered in the turn in which they arrive do not count.";
     REACTOR_BACKLOG = Gauge "millrace_reactor_backlog" in "calls" [CORE]
         "Calls that wait for a task, or for their client's turn to get one."
