@@ -1,7 +1,8 @@
 //! The time of a turn, and waiting for a later time.
 //!
 //! The owner of a reactor's loop sets the clock once per turn ([`Clock::turn`]); tasks read that
-//! time and wait for later ones. No task queries the system's time, so simulations control it.
+//! time and wait for later ones. No task queries the system's time, so simulations control it. What
+//! bounds the length of a turn queries the time within it ([`Clock::moment`]).
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -22,17 +23,30 @@ pub struct Clock {
 
 struct Inner {
     now: Cell<Instant>,
+    /// The source of times within a turn.
+    moments: Option<fn() -> Instant>,
     timers: RefCell<TimerWheel<u64>>,
     sleepers: Completions<()>,
     expired: RefCell<Vec<u64>>,
 }
 
 impl Clock {
-    /// A clock with the time `now`.
+    /// A clock with the time `now`. No time passes within its turns.
     #[must_use]
     pub fn new(now: Instant) -> Self {
+        Self::with(now, None)
+    }
+
+    /// A clock whose time within turns is that of a source, such as [`Instant::now`].
+    #[must_use]
+    pub fn reading(source: fn() -> Instant) -> Self {
+        Self::with(source(), Some(source))
+    }
+
+    fn with(now: Instant, moments: Option<fn() -> Instant>) -> Self {
         let inner = Inner {
             now: Cell::new(now),
+            moments,
             timers: RefCell::new(TimerWheel::new(now)),
             sleepers: Completions::new(),
             expired: RefCell::default(),
@@ -46,6 +60,12 @@ impl Clock {
     #[must_use]
     pub fn now(&self) -> Instant {
         self.inner.now.get()
+    }
+
+    /// The present time. It is later than the time stamp by what the turn has taken.
+    #[must_use]
+    pub fn moment(&self) -> Instant {
+        self.inner.moments.map_or_else(|| self.now(), |read| read())
     }
 
     /// Advances to the time stamp of the next turn and wakes expired waiters. Returns their number.

@@ -59,6 +59,8 @@ struct Inner {
     holds: [Cell<u32>; 3],
     /// Active clients with connections, by transport.
     sharers: [Cell<u32>; TransportKind::COUNT],
+    /// Whether there are several active clients.
+    is_shared: Cell<bool>,
     /// Buffers of the receive class, existing and possible.
     total: Cell<u64>,
     /// A client was added, removed or became active since the last count.
@@ -96,6 +98,7 @@ impl Flow {
                 active: Cell::new(0),
                 holds: [1; 3].map(Cell::new),
                 sharers: Default::default(),
+                is_shared: Cell::new(false),
                 total: Cell::new(pool.attainable(receive_class)),
                 stale: Cell::new(true),
                 epoch: Cell::new(0),
@@ -408,6 +411,12 @@ impl Flow {
         limits.allow(sharers, client.serving(limits.transport), served)
     }
 
+    /// Whether several clients were active lately.
+    #[must_use]
+    pub fn is_shared(&self) -> bool {
+        self.inner.is_shared.get()
+    }
+
     /// A client's part of a limit of calls over TCP. One part is reserved for the next client.
     pub(crate) fn tcp_part(&self, all: usize) -> usize {
         let sharers = self.inner.sharers[TransportKind::Tcp as usize].get();
@@ -461,6 +470,7 @@ impl Flow {
         inner.counters.clients.set(present);
         let active = u32::try_from(claims.len()).unwrap_or(u32::MAX);
         inner.active.set(active);
+        inner.is_shared.set(sharers > 1);
         inner.sharers[TransportKind::Rdma as usize].set(active);
         inner.sharers[TransportKind::Tcp as usize].set(by_tcp);
         // As with receives, one share is reserved for the next client.

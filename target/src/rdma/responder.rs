@@ -135,6 +135,10 @@ impl<S: Serve, F: Future<Output = ()>> Responder<S, F> {
                 }
             }
             self.events = events;
+            // The calls that waited come next, and may take long.
+            if unsent > 0 && self.calls.has_waiting() {
+                self.fabrics[index].fabric.borrow_mut().flush(now);
+            }
         }
         work
     }

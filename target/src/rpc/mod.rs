@@ -16,6 +16,7 @@ pub mod replay;
 pub mod reverse;
 mod reverse_protection;
 mod scheduler;
+mod serving_time;
 mod slot;
 mod transport;
 

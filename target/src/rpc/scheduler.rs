@@ -12,6 +12,7 @@ use millrace_reactor::task::{TaskEnd, TaskSet};
 
 use super::backlog::Backlog;
 use super::connection::ConnectionRef;
+use super::serving_time::ServingTime;
 use super::slot::{IdleSlots, RequestSlot, TasklessCalls};
 use crate::flow::{Cause, ClientShare, Flow, TaskLimits};
 
@@ -43,6 +44,7 @@ pub struct CallScheduler<C, F> {
     ended: Vec<TaskEnd<()>>,
     /// Connections with calls that made their tasks panic.
     failed: Vec<ConnectionRef>,
+    time: ServingTime,
     /// Calls served and waiting, as counted last.
     counted: (u64, u64),
 }
@@ -68,6 +70,7 @@ impl<C: ScheduledCall, F: Future<Output = ()>> CallScheduler<C, F> {
             backlog: Backlog::default(),
             ended: Vec::with_capacity(capacity),
             failed: Vec::new(),
+            time: ServingTime::default(),
             counted: (0, 0),
         }
     }
@@ -80,16 +83,23 @@ impl<C: ScheduledCall, F: Future<Output = ()>> CallScheduler<C, F> {
 
     /// Has a call served by `at_once`, which returns it if it has to wait for something; it is then
     /// given to a task. A call is queued behind the other calls of its client until a task is free,
-    /// or until fewer of the client's calls are in service.
+    /// until fewer of the client's calls are in service, or until the next turn.
     pub fn start(&mut self, call: C, at_once: impl FnOnce(C) -> Option<C>) {
         let share = call.connection().share();
         let may = self.flow.may_serve(share, &self.limits, self.calls())
-            && (self.backlog.is_empty() || !self.backlog.holds(share));
+            && (self.backlog.is_empty() || !self.backlog.holds(share))
+            && !self.time.pass(&self.flow);
         if !may {
             self.backlog.push(call);
         } else if let Some(call) = self.begin(call, at_once) {
             self.backlog.push(call);
         }
+    }
+
+    /// Whether calls wait.
+    #[must_use]
+    pub fn has_waiting(&self) -> bool {
+        !self.backlog.is_empty()
     }
 
     /// Goes on with a call that was in service without a task, as [`start`](Self::start) does.
@@ -184,8 +194,10 @@ impl<C: ScheduledCall, F: Future<Output = ()>> CallScheduler<C, F> {
             self.reap();
         }
         if !self.backlog.is_empty() {
+            self.time = ServingTime::default();
             work += self.take_from_backlog(at_once);
         }
+        self.time = ServingTime::default();
         self.count();
         work
     }
@@ -206,7 +218,7 @@ impl<C: ScheduledCall, F: Future<Output = ()>> CallScheduler<C, F> {
     fn take_from_backlog(&mut self, mut at_once: impl FnMut(C) -> Option<C>) -> usize {
         let now = self.flow.clock().now();
         let mut begun = 0;
-        while begun < STARTS {
+        while begun < STARTS && !self.time.pass(&self.flow) {
             let served = self.calls();
             let Self { flow, limits, .. } = self;
             let may = |share: &ClientShare| flow.may_serve(share, limits, served);

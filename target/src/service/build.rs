@@ -525,7 +525,7 @@ fn shared(plan: &WorkerPlan, context: &Context) -> Result<BuiltShared, BuildErro
     let config = &plan.config;
     let bytes = usize::try_from(config.mempool.size.bytes()).unwrap_or(usize::MAX);
     let pool = Pool::new(&plan.registry, PoolConfig { bytes })?;
-    let clock = Clock::new(Instant::now());
+    let clock = Clock::reading(Instant::now);
     let room = ReactorStores::new(&pool, &clock, context.alarm(), plan.devices.clone());
     let stores = room.stores(&plan.exports, None);
     let exports = Exports::new(stores.map_err(BuildError::Engine)?)?.made_at(plan.made);

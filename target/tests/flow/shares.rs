@@ -1,7 +1,8 @@
 //! What each client gets of a reactor, whatever others do.
 
+use std::cell::Cell;
 use std::net::Ipv4Addr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use millrace::rdma::Settings;
 use millrace_mempool::Class;
@@ -357,5 +358,56 @@ fn calls_of_many_clients_that_wait_leave_tasks_to_who_comes_next() {
         script.release(script.held());
         world.settle();
     }
+    world.check_clean();
+}
+
+thread_local! {
+    static MOMENT: Cell<Option<Instant>> = const { Cell::new(None) };
+}
+
+/// A time that passes quickly: much of what a turn may take, each time it is read.
+fn quickly() -> Instant {
+    let moment = MOMENT.get().unwrap_or_else(Instant::now) + Duration::from_micros(150);
+    MOMENT.set(Some(moment));
+    moment
+}
+
+#[test]
+fn calls_that_take_long_are_served_in_several_turns_beside_another_client() {
+    const CALLS: usize = 20;
+    let (mut world, _) = world(Options {
+        moments: Some(quickly),
+        ..greedy()
+    });
+    let slow = world.connect_with(at(1, 64));
+    let answers = |world: &mut World<Script>, client: usize| world.received(client).len();
+    let begin = |world: &mut World<Script>| {
+        for _ in 0..CALLS {
+            world.post(slow, &wishing(1, 64));
+        }
+    };
+    for _ in 0..4 {
+        credits(&mut world, slow, 64);
+    }
+    // All in one turn while the client is alone.
+    begin(&mut world);
+    world.turn();
+    assert_eq!(answers(&mut world, slow), CALLS);
+
+    let quick = world.connect_with(at(2, 64));
+    credits(&mut world, quick, 4);
+    begin(&mut world);
+    world.post(quick, &wishing(2, 4));
+    world.turn();
+    let first = answers(&mut world, slow);
+    assert!((2..=10).contains(&first), "{first} in one turn");
+    assert_eq!(answers(&mut world, quick), 1);
+    world.post(quick, &wishing(3, 4));
+    world.turn();
+    assert_eq!(answers(&mut world, quick), 1, "ahead of those that wait");
+    let second = answers(&mut world, slow);
+    assert!((1..=6).contains(&second), "{second} in one turn");
+    world.settle();
+    assert_eq!(first + second + answers(&mut world, slow), CALLS);
     world.check_clean();
 }

@@ -78,6 +78,8 @@ pub struct Options {
     pub exposures: u32,
     /// Whether the responder's provider can invalidate keys of the requester's.
     pub invalidates: bool,
+    /// The time within a turn of the responder; none passes without.
+    pub moments: Option<fn() -> Instant>,
 }
 
 impl Options {
@@ -99,6 +101,7 @@ impl Default for Options {
             ord: 16,
             exposures: 0,
             invalidates: true,
+            moments: None,
         }
     }
 }
@@ -220,12 +223,11 @@ impl<S: Serve> World<S> {
         let bytes = 32 << 20;
         let memory = Pool::new(&registry, PoolConfig { bytes }).unwrap();
         let settings = options.settings;
-        let shared = Rc::new(ResponderShared::new(
-            programs,
-            pool,
-            Clock::new(Instant::now()),
-            settings,
-        ));
+        let clock = match options.moments {
+            Some(read) => Clock::reading(read),
+            None => Clock::new(Instant::now()),
+        };
+        let shared = Rc::new(ResponderShared::new(programs, pool, clock, settings));
         let wire = Wire::new();
         let notes = Rc::new(RefCell::default());
         let mut recorder = Recorder {

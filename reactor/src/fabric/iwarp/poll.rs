@@ -5,7 +5,7 @@
 //! system call for each turn; idle connections cost nothing in either case.
 
 use std::os::fd::AsFd;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustix::event::epoll;
 use rustix::net::{RecvFlags, SendFlags};
@@ -24,9 +24,9 @@ use crate::fabric::{Carrier, ControlPath, Event, Incoming, ListenerId, QueuePair
 const DIRECT_READS_MAX: usize = 4;
 /// Turns between two polls while sockets are read without polling.
 const ASK_EVERY: u32 = 16;
-/// Bytes sent and received after which the next turn polls: such turns are long, and a connection
-/// that was idle waits for the poll.
-const ASK_AFTER: usize = BYTES_TURN;
+/// The time after which they are polled all the same: where turns are long, a connection that was idle
+/// waits for the poll.
+const ASK_AFTER: Duration = Duration::from_micros(50);
 /// Receive calls without data after which a connection is no longer read without polling.
 pub(super) const IDLE_POLLS_MAX: u32 = 256;
 /// Changes taken from the kernel at once.
@@ -42,7 +42,8 @@ impl Iwarp {
         let mut work = 0;
         let few = !self.active.is_empty() && self.active.len() <= DIRECT_READS_MAX;
         self.polls = self.polls.wrapping_add(1);
-        if !few || self.polls.is_multiple_of(ASK_EVERY) || self.moved >= ASK_AFTER {
+        let is_due = now.saturating_duration_since(self.asked) >= ASK_AFTER;
+        if !few || self.polls.is_multiple_of(ASK_EVERY) || is_due {
             work += self.ask(now, events);
         }
         if self.shared.earliest.is_some_and(|earliest| earliest <= now) {
@@ -59,7 +60,7 @@ impl Iwarp {
     /// Queries the kernel for changes.
     fn ask(&mut self, now: Instant, events: &mut Vec<Event>) -> usize {
         self.has_stale_changes = false;
-        self.moved = 0;
+        self.asked = now;
         let mut changes = arrayvec::ArrayVec::<epoll::Event, CHANGES_MAX>::new();
         let nothing = std::mem::MaybeUninit::<epoll::Event>::uninit();
         let mut space = [nothing; CHANGES_MAX];
@@ -176,7 +177,6 @@ impl Iwarp {
             let (stays, done, bytes) =
                 self.serve_one(connection.id, now, events, allowance, unasked);
             work += done;
-            self.moved += bytes;
             let events = events.len() - before;
             let used = ServiceUse { events, bytes };
             self.active.served(connection, used, stays);
@@ -269,7 +269,6 @@ impl Iwarp {
                 used.bytes = connection.send(allowance.bytes, &mut self.shared);
                 work += usize::from(used.bytes > 0);
             }
-            self.moved += used.bytes;
             let more = sends && connection.wants_to_send();
             let news = connection.has_news() || connection.readable;
             connection.is_dirty = more;

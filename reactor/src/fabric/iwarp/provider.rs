@@ -47,8 +47,8 @@ pub struct Iwarp {
     /// A connection served in this turn waits for little, if for anything.
     pub(super) has_light: bool,
     pub(super) polls: u32,
-    /// Bytes sent and received since the kernel was last queried.
-    pub(super) moved: usize,
+    /// When the kernel was last queried.
+    pub(super) asked: Instant,
     /// Data was received since the kernel was last queried: it will report a change that is already
     /// processed.
     pub(super) has_stale_changes: bool,
@@ -69,7 +69,7 @@ impl Iwarp {
             half_open: VecDeque::new(),
             has_light: false,
             polls: 0,
-            moved: 0,
+            asked: Instant::now(),
             has_stale_changes: false,
         })
     }

@@ -1,0 +1,113 @@
+//! How long calls are served in one turn.
+
+use std::time::{Duration, Instant};
+
+use millrace_reactor::Clock;
+
+use crate::flow::Flow;
+
+/// How long received calls are served in a turn, and as long again those that waited. The others wait
+/// for the next turn, if there are several clients. Otherwise calls that take long, such as look-ups by
+/// users in folders, would keep those of other clients waiting.
+const SERVING_MOST: Duration = Duration::from_micros(200);
+
+/// Calls of a turn whose time is not taken: most turns have few.
+const UNTIMED: u32 = 2;
+
+/// The most calls between two readings of the time.
+const LOOK_AFTER_MOST: u64 = 64;
+
+/// The time that serving calls has taken in one part of a turn.
+#[derive(Debug, Default)]
+pub(super) struct ServingTime {
+    calls: u32,
+    /// When the calls without time had been served.
+    since: Option<Instant>,
+    /// The calls after which the time is read again.
+    look_at: u32,
+    has_passed: bool,
+}
+
+impl ServingTime {
+    /// Counts one more call. Returns whether it has to wait for the next turn.
+    pub fn pass(&mut self, flow: &Flow) -> bool {
+        flow.is_shared() && self.count(flow.clock())
+    }
+
+    fn count(&mut self, clock: &Clock) -> bool {
+        if !self.has_passed && self.calls >= self.look_at.max(UNTIMED) {
+            self.look(clock.moment());
+        }
+        self.calls += 1;
+        self.has_passed
+    }
+
+    fn look(&mut self, now: Instant) {
+        let since = *self.since.get_or_insert(now);
+        let took = now.saturating_duration_since(since);
+        let rest = SERVING_MOST.saturating_sub(took);
+        self.has_passed = rest.is_zero();
+        // Half of the calls that the rest is enough for, if they are like those before.
+        let [took, rest] =
+            [took, rest].map(|time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+        let timed = u64::from(self.calls - UNTIMED);
+        let more = (rest.saturating_mul(timed) / took.max(1) / 2).clamp(1, LOOK_AFTER_MOST);
+        self.look_at = self.calls + more as u32;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    thread_local! {
+        static READINGS: Cell<u32> = const { Cell::new(0) };
+        static NOW: Cell<Option<Instant>> = const { Cell::new(None) };
+    }
+
+    fn read() -> Instant {
+        READINGS.set(READINGS.get() + 1);
+        NOW.get().unwrap()
+    }
+
+    /// How many of a thousand calls are served before others have to wait, and how often the time is
+    /// read for that.
+    fn served(each: Duration) -> (u32, u32) {
+        NOW.set(Some(Instant::now()));
+        let clock = Clock::reading(read);
+        READINGS.set(0);
+        let mut time = ServingTime::default();
+        let mut served = 0;
+        while served < 1000 && !time.count(&clock) {
+            served += 1;
+            NOW.set(NOW.get().map(|now| now + each));
+        }
+        (served, READINGS.get())
+    }
+
+    #[test]
+    fn calls_that_take_long_wait_soon_and_short_ones_cost_few_readings() {
+        let micros = Duration::from_micros;
+        let (calls, _) = served(micros(15));
+        assert!((14..=18).contains(&calls), "{calls}");
+        let (calls, _) = served(micros(60));
+        assert!((4..=6).contains(&calls), "{calls}");
+        let (calls, _) = served(micros(1000));
+        assert_eq!(calls, UNTIMED + 1);
+        let (calls, readings) = served(Duration::from_nanos(500));
+        assert!((400..=420).contains(&calls), "{calls}");
+        assert!(readings < 20, "{readings}");
+        let (calls, readings) = served(Duration::ZERO);
+        assert_eq!(calls, 1000);
+        assert!(readings < 1000 / 64 + 4, "{readings}");
+    }
+
+    #[test]
+    fn no_time_passes_in_turns_of_other_clocks() {
+        let clock = Clock::new(Instant::now());
+        let mut time = ServingTime::default();
+        assert!((0..10_000).all(|_| !time.count(&clock)));
+    }
+}
