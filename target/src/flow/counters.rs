@@ -12,7 +12,7 @@ pub enum Cause {
     ClientLimit,
     /// The limit of an export.
     ExportLimit,
-    /// The client's share of the reactor's memory.
+    /// The client's share of the reactor's memory, of calls in service, or of a turn.
     Share,
     /// The reactor's memory is short.
     PoolPressure,

@@ -130,7 +130,8 @@ impl<S: Serve, F: Future<Output = ()>> Responder<S, F> {
                 };
                 unsent += usize::from(is_answered);
                 if unsent == REPLIES {
-                    self.fabrics[index].fabric.borrow_mut().flush(now);
+                    let fabric = &self.fabrics[index].fabric;
+                    self.calls.between(|| fabric.borrow_mut().flush(now));
                     unsent = 0;
                 }
             }

@@ -96,6 +96,11 @@ impl<C: ScheduledCall, F: Future<Output = ()>> CallScheduler<C, F> {
         }
     }
 
+    /// Does something else between calls, such as sending: its time is not theirs.
+    pub fn between<T>(&mut self, other: impl FnOnce() -> T) -> T {
+        self.time.aside(self.flow.clock(), other)
+    }
+
     /// Whether calls wait.
     #[must_use]
     pub fn has_waiting(&self) -> bool {

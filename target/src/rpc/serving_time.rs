@@ -34,6 +34,17 @@ impl ServingTime {
         flow.is_shared() && self.count(flow.clock())
     }
 
+    /// Does something else, whose time does not count.
+    pub fn aside<T>(&mut self, clock: &Clock, other: impl FnOnce() -> T) -> T {
+        let Some(since) = &mut self.since else {
+            return other();
+        };
+        let before = clock.moment();
+        let outcome = other();
+        *since += clock.moment().saturating_duration_since(before);
+        outcome
+    }
+
     fn count(&mut self, clock: &Clock) -> bool {
         if !self.has_passed && self.calls >= self.look_at.max(UNTIMED) {
             self.look(clock.moment());
@@ -102,6 +113,24 @@ mod tests {
         let (calls, readings) = served(Duration::ZERO);
         assert_eq!(calls, 1000);
         assert!(readings < 1000 / 64 + 4, "{readings}");
+    }
+
+    #[test]
+    fn the_time_of_other_work_does_not_count() {
+        let pass = |time| NOW.set(NOW.get().map(|now: Instant| now + time));
+        NOW.set(Some(Instant::now()));
+        let clock = Clock::reading(read);
+        let mut time = ServingTime::default();
+        for _ in 0..100 {
+            assert!(!time.count(&clock));
+            pass(Duration::from_micros(1));
+            time.aside(&clock, || pass(SERVING_MOST));
+        }
+        for _ in 0..100 {
+            time.count(&clock);
+            pass(Duration::from_micros(2));
+        }
+        assert!(time.has_passed);
     }
 
     #[test]
