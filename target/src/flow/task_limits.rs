@@ -2,10 +2,10 @@
 
 use crate::call::TransportKind;
 
-/// Limits of the calls in service that are not answered at once. Calls may wait long for a limit of their client or export, and
-/// those of several clients could take all tasks: shares shrink as clients are added, but earlier
-/// clients keep the tasks that they have. So some tasks are reserved for clients with only a few
-/// calls in service.
+/// Limits of the calls in service that are not answered at once. Calls may wait long for a limit of
+/// their client or export, and those of several clients could take all tasks: shares shrink as
+/// clients are added, but earlier clients keep the tasks that they have. So some tasks are reserved
+/// for clients with only a few calls in service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TaskLimits {
     /// The transport.
