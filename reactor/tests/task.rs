@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
 
-use millrace_reactor::task::{TaskEnd, TaskSet};
+use millrace_reactor::task::{TaskEnd, TaskSet, next_turn};
 
 type Boxed = Pin<Box<dyn Future<Output = u32>>>;
 
@@ -47,6 +47,34 @@ fn tasks_run_when_woken_and_only_then() {
     assert!(tasks.is_empty());
     waker.borrow().as_ref().unwrap().wake_by_ref();
     assert_eq!(run(&mut tasks).0, 0, "a late wake finds nobody");
+}
+
+#[test]
+fn woken_tasks_are_taken_by_who_runs_them_one_by_one() {
+    let mut tasks = TaskSet::<Boxed>::new(100, None);
+    let taken = |tasks: &mut TaskSet<Boxed>| {
+        let mut all = Vec::new();
+        tasks.take_woken(|task| all.push(task));
+        all
+    };
+    let first = tasks.spawn(Box::pin(async { 1 })).ok().unwrap();
+    let slow = async {
+        next_turn().await;
+        2
+    };
+    let second = tasks.spawn(Box::pin(slow)).ok().unwrap();
+    let third = tasks.spawn(Box::pin(async { 3 })).ok().unwrap();
+    assert!(tasks.cancel(third));
+    assert_eq!(taken(&mut tasks), [first, second]);
+    assert!(taken(&mut tasks).is_empty());
+    assert_eq!(run(&mut tasks).0, 0, "they were taken");
+    let mut ended = Vec::new();
+    assert!(tasks.run_one(second, &mut ended));
+    assert_eq!(taken(&mut tasks), [second], "it has more to do");
+    assert!(tasks.run_one(second, &mut ended));
+    assert!(tasks.run_one(first, &mut ended));
+    let results = ended.into_iter().map(|end| end.outcome.unwrap());
+    assert_eq!(results.collect::<Vec<_>>(), [2, 1]);
 }
 
 #[test]

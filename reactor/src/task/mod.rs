@@ -4,7 +4,9 @@
 //! ending allocate nothing after that. Wakers work from any thread and ring the reactor's
 //! [`crate::Alarm`].
 
+mod next_turn;
 mod ready;
 mod set;
 
+pub use next_turn::next_turn;
 pub use set::{TaskEnd, TaskId, TaskSet};

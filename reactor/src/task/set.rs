@@ -103,6 +103,18 @@ impl<F: Future> TaskSet<F> {
         polls
     }
 
+    /// Takes the tasks that were woken, for a caller that chooses when to poll each of them by
+    /// [`run_one`](Self::run_one).
+    pub fn take_woken(&mut self, mut each: impl FnMut(TaskId)) {
+        let Self { places, ready, .. } = self;
+        ready.take(|index| {
+            let place = &places[index];
+            if place.future.is_some() {
+                each(place.id(index));
+            }
+        });
+    }
+
     /// Polls one task at once, woken or not: for a caller that has just given it work while both
     /// are in the core's cache. False if the task has ended before.
     pub fn run_one(&mut self, task: TaskId, ended: &mut Vec<TaskEnd<F::Output>>) -> bool {

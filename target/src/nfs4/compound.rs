@@ -1,9 +1,7 @@
 //! The engine: executes the operations of a COMPOUND in order, until one fails (RFC 8881 section
 //! 16.2).
 
-use std::future::poll_fn;
-use std::task::Poll;
-
+use millrace_reactor::task::next_turn;
 use millrace_store::Store;
 use millrace_wire::nfs4::{
     CompoundHeader, CompoundOperation, OP_ILLEGAL, Operation, OperationNumber, OperationReader,
@@ -39,22 +37,9 @@ const AROUND_WRITE: usize = 1024;
 /// highest slot in use, and whether to cache the reply (RFC 8881 section 18.46.1).
 const SLOT_HINTS: usize = 8;
 
-/// Operations of a COMPOUND that are executed in one turn of the reactor. Clients send fewer.
-const OPERATIONS_AT_ONCE: u32 = 16;
-
-/// Lets other tasks of the reactor run.
-pub(super) async fn next_turn() {
-    let mut has_waited = false;
-    poll_fn(|context| {
-        if has_waited {
-            return Poll::Ready(());
-        }
-        has_waited = true;
-        context.waker().wake_by_ref();
-        Poll::Pending
-    })
-    .await;
-}
+/// Operations of a COMPOUND that are executed before other calls get a turn, unless one of them is
+/// long. Clients send fewer.
+const OPERATIONS_AT_ONCE: u32 = 8;
 
 /// Most bytes of data in a message of a session.
 fn transfer_max(message: usize, around: usize) -> u64 {
@@ -184,12 +169,14 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
         self.request.body = input.rest();
         let mut operations =
             OperationReader::<Operation<'c>>::new(input, header.minor_version, header.operations);
-        let (mut at, mut is_uncached) = (0, false);
+        let (mut at, mut at_once, mut is_uncached) = (0, 0, false);
         while let Some(next) = operations.next() {
-            if at > 0 && at % OPERATIONS_AT_ONCE == 0 {
+            if at_once >= OPERATIONS_AT_ONCE {
                 next_turn().await;
+                at_once = 0;
             }
             at += 1;
+            at_once += 1;
             reply.is_last = at == count;
             // In place: operations are large to move.
             let operation = match &next {
@@ -213,10 +200,14 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
             let Some(known) = OperationNumber::from_number(operation.number()) else {
                 break;
             };
+            let rule = rule(known);
+            if rule.is_long {
+                at_once = OPERATIONS_AT_ONCE;
+            }
             let step = Step {
                 operation,
                 known,
-                rule: rule(known),
+                rule,
                 behind: *operations.input(),
             };
             match self.step(&step, call, header, reply).await {

@@ -7,23 +7,27 @@ use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 use millrace_mempool::Slice;
+use millrace_reactor::task::next_turn;
 use millrace_store::{Attributes, CopiedRange, Kind, Stability, Store, StoreError};
 use millrace_wire::nfs4::{
     CloneOperation, CopiedData, CopyOk, CopyOperation, CopyRequirements, OperationOutcome,
     OperationStatus, StateId,
 };
 
-use super::compound::{CompoundRun, next_turn};
+use super::compound::CompoundRun;
 use super::reply::CompoundReply;
 use super::seam::{StateIdUse, StateSeam};
 use super::status;
 use crate::access::ExportedObject;
-use crate::file_data::{TRANSFER_MAX, stability_to};
+use crate::file_data::stability_to;
 use crate::store_times::StoreClass;
 
 /// Most bytes that one COPY copies, and for how long.
 pub(super) const COPY_MAX: u64 = 64 << 20;
 const COPY_TIME: Duration = Duration::from_millis(100);
+
+/// Bytes that are copied before other calls have a turn.
+const COPY_STEP: u32 = 256 << 10;
 
 /// The files of a copy, with the guards of their states.
 struct CopyFiles<'r, 'c, S, G> {
@@ -231,7 +235,7 @@ impl<'c, S: Store, H: StateSeam> CompoundRun<'c, S, H> {
         target: &ExportedObject<'c, S>,
         span: CopySpan,
     ) -> Result<CopiedRange, StoreError> {
-        let wanted = u32::try_from(span.length).map_or(TRANSFER_MAX, |all| all.min(TRANSFER_MAX));
+        let wanted = u32::try_from(span.length).map_or(COPY_STEP, |all| all.min(COPY_STEP));
         let (mut found, mut sinks) = (Vec::new(), Vec::new());
         let store = self.store(source, StoreClass::Read);
         let read = store.read(&source.caller, source.handle, span.from, wanted, &mut found);

@@ -42,6 +42,9 @@ pub(super) struct OperationRule {
     /// Bytes of its largest result. For operations that change nothing this is only an estimate: a
     /// larger result is detected when it is encoded.
     pub result_bytes: usize,
+    /// Whether it may take as long as many others, so that those that follow it wait for a later
+    /// turn.
+    pub is_long: bool,
 }
 
 impl OperationRule {
@@ -51,6 +54,14 @@ impl OperationRule {
             handles,
             changes,
             result_bytes,
+            is_long: false,
+        }
+    }
+
+    const fn long(self) -> Self {
+        Self {
+            is_long: true,
+            ..self
         }
     }
 
@@ -105,7 +116,7 @@ pub(super) const fn rule(operation: OperationNumber) -> OperationRule {
         Number::Getattr => look(Current, ATTRIBUTES),
         Number::Access => look(Current, 8),
         Number::Read | Number::Readlink => look(Current, 8),
-        Number::Readdir => look(Current, ATTRIBUTES),
+        Number::Readdir | Number::ReadPlus => look(Current, ATTRIBUTES).long(),
         Number::Secinfo | Number::SecinfoNoName => look(Current, 16),
         Number::Commit => change(Current, 8),
         Number::Write => change(Current, 16),
@@ -119,12 +130,12 @@ pub(super) const fn rule(operation: OperationNumber) -> OperationRule {
         Number::Lock => change(Current, CONFLICT),
         Number::Lockt => look(Current, CONFLICT),
         Number::Delegreturn => change(Current, 0),
-        Number::Allocate | Number::Deallocate => change(Current, 0),
-        Number::Copy => change(Both, 64),
-        Number::Clone => change(Both, 0),
+        Number::Allocate | Number::Deallocate => change(Current, 0).long(),
+        Number::Copy => change(Both, 64).long(),
+        Number::Clone => change(Both, 0).long(),
         Number::IoAdvise | Number::Seek | Number::OffloadStatus => look(Current, 32),
         Number::OffloadCancel => change(Current, 0),
-        Number::ReadPlus | Number::Getxattr | Number::Listxattrs => look(Current, ATTRIBUTES),
+        Number::Getxattr | Number::Listxattrs => look(Current, ATTRIBUTES),
         Number::Setxattr | Number::Removexattr => change(Current, CHANGE),
         // Not served in any minor version.
         Number::Delegpurge

@@ -1,13 +1,13 @@
-//! Calls that wait for a task: the clients in turn, and each client's connections in turn.
+//! Calls that wait, to be begun or to go on: the clients in turn, and each client's connections in
+//! turn.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
 
 use super::connection::ConnectionRef;
-use super::scheduler::ScheduledCall;
 use crate::flow::ClientShare;
 
-/// Calls that wait for a task.
+/// Calls that wait, or tasks with calls.
 pub struct Backlog<T> {
     /// Clients with calls that wait, the next one first.
     clients: VecDeque<ClientCalls<T>>,
@@ -32,7 +32,7 @@ impl<T> Default for Backlog<T> {
     }
 }
 
-impl<T: ScheduledCall> Backlog<T> {
+impl<T> Backlog<T> {
     /// Whether no call waits.
     pub fn is_empty(&self) -> bool {
         self.clients.is_empty()
@@ -60,16 +60,14 @@ impl<T: ScheduledCall> Backlog<T> {
     }
 
     /// Puts a call behind the others of its connection.
-    pub fn push(&mut self, call: T) {
-        let at = self.position(call.connection().share()).unwrap_or_else(|| {
-            self.clients
-                .push_back(ClientCalls::of(call.connection().share()));
+    pub fn push(&mut self, connection: &ConnectionRef, call: T) {
+        let at = self.position(connection.share()).unwrap_or_else(|| {
+            self.clients.push_back(ClientCalls::of(connection.share()));
             self.clients.len() - 1
         });
         let Self { clients, spare } = self;
         let client = &mut clients[at];
         client.calls += 1;
-        let connection = call.connection();
         let mut connections = client.connections.iter_mut();
         match connections.find(|(other, _)| other == connection) {
             Some((_, calls)) => calls.push_back(call),
@@ -102,14 +100,13 @@ impl<T: ScheduledCall> Backlog<T> {
     }
 
     /// Puts back a call that was taken and found no task: it is the next one again.
-    pub fn put_back(&mut self, call: T) {
-        let at = self.position(call.connection().share());
+    pub fn put_back(&mut self, connection: &ConnectionRef, call: T) {
+        let at = self.position(connection.share());
         let mut client = at
             .and_then(|at| self.clients.remove(at))
-            .unwrap_or_else(|| ClientCalls::of(call.connection().share()));
-        let connection = call.connection().clone();
+            .unwrap_or_else(|| ClientCalls::of(connection.share()));
         let mut others = client.connections.iter();
-        let at = others.position(|(other, _)| *other == connection);
+        let at = others.position(|(other, _)| other == connection);
         let calls = at.and_then(|at| client.connections.remove(at));
         let mut calls = match calls {
             Some((_, calls)) => calls,
@@ -117,7 +114,7 @@ impl<T: ScheduledCall> Backlog<T> {
         };
         calls.push_front(call);
         client.calls += 1;
-        client.connections.push_front((connection, calls));
+        client.connections.push_front((connection.clone(), calls));
         self.clients.push_front(client);
     }
 
@@ -168,16 +165,6 @@ mod tests {
     /// A call: its connection, and which of the connection's calls it is.
     struct NumberedCall(ConnectionRef, u32);
 
-    impl ScheduledCall for NumberedCall {
-        fn connection(&self) -> &ConnectionRef {
-            &self.0
-        }
-
-        fn arrived(&self) -> Instant {
-            self.0.since()
-        }
-    }
-
     fn flow() -> Flow {
         let registry = Registry::new(HugepagePolicy::Off);
         let pool = Pool::new(&registry, PoolConfig { bytes: 8 << 20 }).unwrap();
@@ -199,7 +186,7 @@ mod tests {
             let peer = Peer::new(address, TransportKind::Rdma);
             let connection = ConnectionRef::new(flow, Rc::clone(&share), peer, Instant::now());
             for call in 0..calls {
-                backlog.push(NumberedCall(connection.clone(), call));
+                backlog.push(&connection, NumberedCall(connection.clone(), call));
             }
         }
     }
@@ -247,7 +234,7 @@ mod tests {
         for _ in 0..3 {
             let call = backlog.pop(|_| true).unwrap();
             assert_eq!(numbers(&call), (1, 0, 0));
-            backlog.put_back(call);
+            backlog.put_back(&call.0.clone(), call);
             assert_eq!(backlog.len(), 5);
         }
         let mut order = Vec::new();
@@ -267,7 +254,7 @@ mod tests {
         let call = backlog.pop(|share| is(share, 1)).unwrap();
         assert!(backlog.pop(|share| is(share, 2)).is_none());
         let mut left = Vec::new();
-        backlog.leave(call.connection(), |call| left.push(numbers(&call)));
+        backlog.leave(&call.0, |call| left.push(numbers(&call)));
         assert_eq!(left, [(1, 0, 1), (1, 0, 2), (1, 0, 3)]);
         assert_eq!((backlog.len(), backlog.take().count()), (8, 8));
         assert!(backlog.is_empty());

@@ -5,13 +5,12 @@
 //! protection, which are added when the call has been served: whatever is remembered of a reply is
 //! plain.
 
-use std::future::poll_fn;
 use std::ops::Range;
-use std::task::Poll;
 use std::time::Instant;
 
 use millrace_gss::{Progress, Side};
 use millrace_mempool::{Buffer, Pool};
+use millrace_reactor::task::next_turn;
 use millrace_wire::rpc::{AuthStatus, GssService, IntegrityBody, privacy_token, protected_content};
 use millrace_wire::xdr::Decoder;
 
@@ -175,7 +174,7 @@ impl GssAuthenticator {
             if done {
                 break;
             }
-            let_others_turn().await;
+            next_turn().await;
         }
         match mic.verify(body.checksum) {
             true => Ok(()),
@@ -201,7 +200,7 @@ impl GssAuthenticator {
             let step = self.timed(|| unwrapping.step(copy, self.slice()));
             match step.map_err(|_| Unopened::Damaged)? {
                 Progress::Done(range) => return Ok(OpenedBody::Decrypted(buffer, range)),
-                Progress::More => let_others_turn().await,
+                Progress::More => next_turn().await,
             }
         }
     }
@@ -270,7 +269,7 @@ impl GssAuthenticator {
         self.sent(call, bytes.len());
         for (index, part) in bytes.chunks(self.slice()).enumerate() {
             if index > 0 {
-                let_others_turn().await;
+                next_turn().await;
             }
             self.timed(|| mic.update(part));
         }
@@ -306,7 +305,7 @@ impl GssAuthenticator {
             match step.ok()? {
                 Progress::Done(range) if range == (0..token.len()) => break,
                 Progress::Done(_) => return None,
-                Progress::More => let_others_turn().await,
+                Progress::More => next_turn().await,
             }
         }
         padded(room, end)
@@ -339,17 +338,4 @@ fn padded(room: &mut [u8], end: usize) -> Option<usize> {
     let rounded = end.next_multiple_of(4);
     room.get_mut(end..rounded)?.fill(0);
     Some(rounded)
-}
-
-/// Lets the reactor do other work between two slices of a long one.
-async fn let_others_turn() {
-    let mut is_next = false;
-    poll_fn(|context| {
-        if std::mem::replace(&mut is_next, true) {
-            return Poll::Ready(());
-        }
-        context.waker().wake_by_ref();
-        Poll::Pending
-    })
-    .await;
 }

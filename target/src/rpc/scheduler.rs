@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use millrace_reactor::Alarm;
-use millrace_reactor::task::{TaskEnd, TaskSet};
+use millrace_reactor::task::{TaskEnd, TaskId, TaskSet};
 
 use super::backlog::Backlog;
 use super::connection::ConnectionRef;
@@ -40,7 +40,10 @@ pub struct CallScheduler<C, F> {
     slots: Vec<Option<Rc<RequestSlot<C>>>>,
     idle: IdleSlots,
     taskless: TasklessCalls,
+    /// Calls that are not begun.
     backlog: Backlog<C>,
+    /// Tasks that can go on.
+    woken: Backlog<TaskId>,
     ended: Vec<TaskEnd<()>>,
     /// Connections with calls that made their tasks panic.
     failed: Vec<ConnectionRef>,
@@ -68,9 +71,10 @@ impl<C: ScheduledCall, F: Future<Output = ()>> CallScheduler<C, F> {
             idle: IdleSlots::default(),
             taskless: TasklessCalls::default(),
             backlog: Backlog::default(),
+            woken: Backlog::default(),
             ended: Vec::with_capacity(capacity),
             failed: Vec::new(),
-            time: ServingTime::default(),
+            time: ServingTime::received(),
             counted: (0, 0),
         }
     }
@@ -89,10 +93,13 @@ impl<C: ScheduledCall, F: Future<Output = ()>> CallScheduler<C, F> {
         let may = self.flow.may_serve(share, &self.limits, self.calls())
             && (self.backlog.is_empty() || !self.backlog.holds(share))
             && !self.time.pass(&self.flow);
-        if !may {
-            self.backlog.push(call);
-        } else if let Some(call) = self.begin(call, at_once) {
-            self.backlog.push(call);
+        let call = if may {
+            self.begin(call, at_once)
+        } else {
+            Some(call)
+        };
+        if let Some(call) = call {
+            self.backlog.push(&call.connection().clone(), call);
         }
     }
 
@@ -110,7 +117,7 @@ impl<C: ScheduledCall, F: Future<Output = ()>> CallScheduler<C, F> {
     /// Goes on with a call that was in service without a task, as [`start`](Self::start) does.
     pub fn resume(&mut self, call: C, at_once: impl FnOnce(C) -> Option<C>) {
         if let Some(call) = self.begin(call, at_once) {
-            self.backlog.put_back(call);
+            self.backlog.put_back(&call.connection().clone(), call);
         }
     }
 
@@ -191,20 +198,53 @@ impl<C: ScheduledCall, F: Future<Output = ()>> CallScheduler<C, F> {
         self.failed.drain(..)
     }
 
-    /// Continues the calls that can proceed, and begins some that waited, as [`start`](Self::start)
-    /// does. Returns the amount of work done.
+    /// Continues calls that can go on, and begins some that waited, as [`start`](Self::start) does.
+    /// Where there are several clients, others of both wait for the next turn. Returns the amount of
+    /// work done.
     pub fn run(&mut self, at_once: impl FnMut(C) -> Option<C>) -> usize {
-        let mut work = self.tasks.run(&mut self.ended);
+        let mut work = if self.flow.is_shared() || !self.woken.is_empty() {
+            self.run_in_turn()
+        } else {
+            self.tasks.run(&mut self.ended)
+        };
         if !self.ended.is_empty() {
             self.reap();
         }
         if !self.backlog.is_empty() {
-            self.time = ServingTime::default();
             work += self.take_from_backlog(at_once);
         }
-        self.time = ServingTime::default();
+        self.time = ServingTime::received();
         self.count();
         work
+    }
+
+    /// Continues calls of the clients in turn, while there is time. Returns how many.
+    fn run_in_turn(&mut self) -> usize {
+        let Self { tasks, slots, .. } = self;
+        tasks.take_woken(|task| {
+            // Tasks without a call need not run.
+            if let Some(slot) = &slots[task.index as usize]
+                && let Some(connection) = slot.connection()
+                && !slot.set_queued(true)
+            {
+                self.woken.push(&connection, task);
+            }
+        });
+        if self.woken.is_empty() {
+            return 0;
+        }
+        self.time = ServingTime::waiting(&self.flow);
+        let mut continued = 0;
+        while !self.time.pass(&self.flow)
+            && let Some(task) = self.woken.pop(|_| true)
+        {
+            if let Some(slot) = &self.slots[task.index as usize] {
+                slot.set_queued(false);
+            }
+            self.tasks.run_one(task, &mut self.ended);
+            continued += 1;
+        }
+        continued
     }
 
     fn count(&mut self) {
@@ -223,6 +263,7 @@ impl<C: ScheduledCall, F: Future<Output = ()>> CallScheduler<C, F> {
     fn take_from_backlog(&mut self, mut at_once: impl FnMut(C) -> Option<C>) -> usize {
         let now = self.flow.clock().now();
         let mut begun = 0;
+        self.time = ServingTime::waiting(&self.flow);
         while begun < STARTS && !self.time.pass(&self.flow) {
             let served = self.calls();
             let Self { flow, limits, .. } = self;
@@ -233,7 +274,7 @@ impl<C: ScheduledCall, F: Future<Output = ()>> CallScheduler<C, F> {
             let waited = now.saturating_duration_since(call.arrived());
             let share = Rc::clone(call.connection().share());
             if let Some(call) = self.begin(call, &mut at_once) {
-                self.backlog.put_back(call);
+                self.backlog.put_back(&call.connection().clone(), call);
                 break;
             }
             self.flow.throttled(&share, Cause::Share, waited);

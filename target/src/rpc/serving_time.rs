@@ -6,29 +6,53 @@ use millrace_reactor::Clock;
 
 use crate::flow::Flow;
 
-/// How long received calls are served in a turn, and as long again those that waited. The others wait
-/// for the next turn, if there are several clients. Otherwise calls that take long, such as look-ups by
-/// users in folders, would keep those of other clients waiting.
-const SERVING_MOST: Duration = Duration::from_micros(200);
+/// How long received calls are served in a turn, as long again those that go on, and those that waited
+/// to be begun. The others wait for the next turn, if there are several clients. Otherwise calls that
+/// take long, such as look-ups by users in folders, would keep those of other clients waiting.
+const SERVING_MOST: Duration = Duration::from_micros(100);
 
-/// Calls of a turn whose time is not taken: most turns have few.
-const UNTIMED: u32 = 2;
+/// Received calls of a turn whose time is not taken: most turns have few.
+const UNTIMED: u32 = 1;
 
-/// The most calls between two readings of the time.
-const LOOK_AFTER_MOST: u64 = 64;
+/// The most received calls between two readings of the time: some take a hundred times as long as others.
+const LOOK_AFTER_MOST: u32 = 8;
 
 /// The time that serving calls has taken in one part of a turn.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct ServingTime {
     calls: u32,
     /// When the calls without time had been served.
     since: Option<Instant>,
     /// The calls after which the time is read again.
     look_at: u32,
+    /// The most calls between two readings.
+    look_after_most: u32,
     has_passed: bool,
 }
 
 impl ServingTime {
+    /// For received calls.
+    pub fn received() -> Self {
+        Self {
+            calls: 0,
+            since: None,
+            look_at: UNTIMED,
+            look_after_most: LOOK_AFTER_MOST,
+            has_passed: false,
+        }
+    }
+
+    /// For calls that go on or have waited: all of their time counts, and it is read for each.
+    pub fn waiting(flow: &Flow) -> Self {
+        Self {
+            calls: UNTIMED,
+            since: flow.is_shared().then(|| flow.clock().moment()),
+            look_at: UNTIMED + 1,
+            look_after_most: 1,
+            has_passed: false,
+        }
+    }
+
     /// Counts one more call. Returns whether it has to wait for the next turn.
     pub fn pass(&mut self, flow: &Flow) -> bool {
         flow.is_shared() && self.count(flow.clock())
@@ -46,7 +70,7 @@ impl ServingTime {
     }
 
     fn count(&mut self, clock: &Clock) -> bool {
-        if !self.has_passed && self.calls >= self.look_at.max(UNTIMED) {
+        if !self.has_passed && self.calls >= self.look_at {
             self.look(clock.moment());
         }
         self.calls += 1;
@@ -62,8 +86,8 @@ impl ServingTime {
         let [took, rest] =
             [took, rest].map(|time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
         let timed = u64::from(self.calls - UNTIMED);
-        let more = (rest.saturating_mul(timed) / took.max(1) / 2).clamp(1, LOOK_AFTER_MOST);
-        self.look_at = self.calls + more as u32;
+        let more = rest.saturating_mul(timed) / took.max(1) / 2;
+        self.look_at = self.calls + more.clamp(1, self.look_after_most.into()) as u32;
     }
 }
 
@@ -89,7 +113,7 @@ mod tests {
         NOW.set(Some(Instant::now()));
         let clock = Clock::reading(read);
         READINGS.set(0);
-        let mut time = ServingTime::default();
+        let mut time = ServingTime::received();
         let mut served = 0;
         while served < 1000 && !time.count(&clock) {
             served += 1;
@@ -102,17 +126,17 @@ mod tests {
     fn calls_that_take_long_wait_soon_and_short_ones_cost_few_readings() {
         let micros = Duration::from_micros;
         let (calls, _) = served(micros(15));
-        assert!((14..=18).contains(&calls), "{calls}");
-        let (calls, _) = served(micros(60));
+        assert!((7..=10).contains(&calls), "{calls}");
+        let (calls, _) = served(micros(30));
         assert!((4..=6).contains(&calls), "{calls}");
         let (calls, _) = served(micros(1000));
         assert_eq!(calls, UNTIMED + 1);
         let (calls, readings) = served(Duration::from_nanos(500));
-        assert!((400..=420).contains(&calls), "{calls}");
-        assert!(readings < 20, "{readings}");
+        assert!((200..=220).contains(&calls), "{calls}");
+        assert!(readings < 40, "{readings}");
         let (calls, readings) = served(Duration::ZERO);
         assert_eq!(calls, 1000);
-        assert!(readings < 1000 / 64 + 4, "{readings}");
+        assert!(readings < 1000 / 8 + 4, "{readings}");
     }
 
     #[test]
@@ -120,7 +144,7 @@ mod tests {
         let pass = |time| NOW.set(NOW.get().map(|now: Instant| now + time));
         NOW.set(Some(Instant::now()));
         let clock = Clock::reading(read);
-        let mut time = ServingTime::default();
+        let mut time = ServingTime::received();
         for _ in 0..100 {
             assert!(!time.count(&clock));
             pass(Duration::from_micros(1));
@@ -136,7 +160,7 @@ mod tests {
     #[test]
     fn no_time_passes_in_turns_of_other_clocks() {
         let clock = Clock::new(Instant::now());
-        let mut time = ServingTime::default();
+        let mut time = ServingTime::received();
         assert!((0..10_000).all(|_| !time.count(&clock)));
     }
 }

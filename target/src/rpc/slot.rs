@@ -60,6 +60,8 @@ pub struct RequestSlot<C> {
     serving: RefCell<Option<ConnectionRef>>,
     /// Its task, once that is in the set.
     task: Cell<Option<TaskId>>,
+    /// Whether its task waits for its client's turn to go on.
+    is_queued: Cell<bool>,
     idle: IdleSlots,
 }
 
@@ -69,6 +71,7 @@ impl<C: ScheduledCall> RequestSlot<C> {
             call: RefCell::new(None),
             serving: RefCell::new(None),
             task: Cell::new(None),
+            is_queued: Cell::new(false),
             idle: Rc::clone(idle),
         }
     }
@@ -94,6 +97,16 @@ impl<C: ScheduledCall> RequestSlot<C> {
         let connection = self.serving.take()?;
         connection.share().end(connection.transport());
         Some(connection)
+    }
+
+    /// The connection of the call that is being served.
+    pub(super) fn connection(&self) -> Option<ConnectionRef> {
+        self.serving.borrow().clone()
+    }
+
+    /// Notes whether the task waits for its client's turn to go on. Returns whether it did.
+    pub(super) fn set_queued(&self, is_queued: bool) -> bool {
+        self.is_queued.replace(is_queued)
     }
 
     /// Whether a call of this connection is being served.

@@ -367,7 +367,7 @@ thread_local! {
 
 /// A time that passes quickly: much of what a turn may take, each time it is read.
 fn quickly() -> Instant {
-    let moment = MOMENT.get().unwrap_or_else(Instant::now) + Duration::from_micros(150);
+    let moment = MOMENT.get().unwrap_or_else(Instant::now) + Duration::from_micros(40);
     MOMENT.set(Some(moment));
     moment
 }
@@ -407,6 +407,56 @@ fn calls_that_take_long_are_served_in_several_turns_beside_another_client() {
     assert_eq!(answers(&mut world, quick), 1, "ahead of those that wait");
     let second = answers(&mut world, slow);
     assert!((1..=6).contains(&second), "{second} in one turn");
+    world.settle();
+    assert_eq!(first + second + answers(&mut world, slow), CALLS);
+    world.check_clean();
+}
+
+#[test]
+fn calls_that_go_on_at_once_take_several_turns_beside_another_client() {
+    const CALLS: usize = 20;
+    let (mut world, script) = world(Options {
+        moments: Some(quickly),
+        ..greedy()
+    });
+    let slow = world.connect_with(at(1, 64));
+    let answers = |world: &mut World<Script>, client: usize| world.received(client).len();
+    for _ in 0..4 {
+        credits(&mut world, slow, 64);
+    }
+    script.plan(CallScript::held());
+    let begin = |world: &mut World<Script>| {
+        for _ in 0..CALLS {
+            world.post(slow, &wishing(1, 64));
+        }
+        world.settle();
+    };
+    // All in one turn while the client is alone.
+    begin(&mut world);
+    script.release(CALLS);
+    world.turn();
+    assert_eq!(answers(&mut world, slow), CALLS);
+
+    script.plan(CallScript::default());
+    let quick = world.connect_with(at(2, 64));
+    credits(&mut world, quick, 4);
+    script.plan(CallScript::held());
+    begin(&mut world);
+    world.post(quick, &wishing(2, 4));
+    world.settle();
+    assert_eq!(script.held(), CALLS + 1);
+    script.release(CALLS + 1);
+    world.turn();
+    let first = answers(&mut world, slow);
+    assert!((1..=3).contains(&first), "{first} in one turn");
+    assert_eq!(
+        answers(&mut world, quick),
+        1,
+        "behind those of another client"
+    );
+    world.turn();
+    let second = answers(&mut world, slow);
+    assert!((1..=3).contains(&second), "{second} in one turn");
     world.settle();
     assert_eq!(first + second + answers(&mut world, slow), CALLS);
     world.check_clean();

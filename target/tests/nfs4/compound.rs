@@ -5,13 +5,13 @@ use std::cell::Cell;
 use millrace::call::Answer;
 use millrace::nfs4::SessionBounds;
 use millrace_wire::nfs4::{
-    CompoundHeader, ConnectionBinding, HasStatus, Operation, OperationNumber, OperationResults,
-    OperationStatus as Status, SequenceOperation, StateId,
+    Bitmap, CompoundHeader, ConnectionBinding, HasStatus, Operation, OperationNumber,
+    OperationResults, OperationStatus as Status, SequenceOperation, StateId,
 };
 use millrace_wire::rpc::{Accepted, CallOutcome};
 use millrace_wire::xdr::{BoundedBytes, Encode, Encoder, Error};
 
-use crate::support::nfs4::{Bench4, put};
+use crate::support::nfs4::{Bench4, list, put};
 use crate::support::session_double::SessionDouble;
 use crate::support::{Chunks, outcome};
 
@@ -201,9 +201,25 @@ fn v4_comp_21_a_long_compound_lets_others_run() {
     assert_eq!((results.status(), turns.get()), (Status::Ok, 1));
     assert_eq!(results.read().1.len(), 39);
     // What clients usually send is executed in one turn.
-    let woken = bench.turns(&long(&bench, 16));
-    assert_eq!(woken, 1);
-    assert_eq!(bench.turns(&long(&bench, 40)), 3);
+    assert_eq!(bench.turns(&long(&bench, 8)), 1);
+    assert_eq!(bench.turns(&long(&bench, 9)), 2);
+    assert_eq!(bench.turns(&long(&bench, 40)), 5);
+}
+
+#[test]
+fn v4_comp_21_a_listing_is_the_last_operation_of_its_turn() {
+    let bench = Bench4::new();
+    let turns = |rest: &[Operation<'_>]| {
+        let mut all = vec![bench.next_sequence(), Operation::Putrootfh(())];
+        all.extend_from_slice(rest);
+        bench.turns(&bench.compound_message(&all))
+    };
+    let listing = Operation::Readdir(list(Bitmap::default()));
+    let root = Operation::Putrootfh(());
+    assert_eq!(turns(&[listing]), 1);
+    assert_eq!(turns(&[root, listing]), 1);
+    assert_eq!(turns(&[listing, root, root, root]), 2);
+    assert_eq!(turns(&[listing, listing, listing]), 3);
 }
 
 #[test]

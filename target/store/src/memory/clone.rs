@@ -5,13 +5,14 @@
 //! yet, in steps, and makes them part of the target in one.
 
 use millrace_mempool::Slice;
+use millrace_reactor::task::next_turn;
 
+use super::SIZE_MAX;
 use super::data::Reservation;
 use super::map::spans;
 use super::permission::{require_read, require_write};
 use super::space::PAGE;
 use super::tree::Tree;
-use super::{SIZE_MAX, turn};
 use crate::{Caller, Handle, Modified, Result, StoreError};
 
 /// Unit of ranges.
@@ -21,7 +22,7 @@ pub(super) const CLONE_BLOCK: u32 = PAGE as u32;
 const CLONE_MAX: u64 = 1 << 30;
 
 /// Bytes that are copied before other tasks have a turn.
-const STEP: u64 = 1 << 20;
+const STEP: u64 = 256 << 10;
 
 impl Tree {
     pub async fn clone_range(
@@ -130,7 +131,9 @@ async fn fill(held: Vec<Slice>, sinks: Vec<Slice>, length: u64) {
         done += filled as u64;
         if done >= step_end {
             step_end = done + STEP;
-            turn::end_step(done, length).await;
+            if done < length {
+                next_turn().await;
+            }
         }
     }
 }

@@ -49,7 +49,6 @@ mod set;
 mod space;
 mod symlink;
 mod tree;
-mod turn;
 mod xattrs;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -5,20 +5,22 @@
 
 use std::sync::Arc;
 
+use millrace_reactor::task::next_turn;
+
+use super::SIZE_MAX;
 use super::attributes::Stored;
 use super::inode::{File, Inode};
 use super::map::{ExtentSpan, spans};
 use super::permission::{require_read, require_write};
 use super::space::Space;
 use super::tree::Tree;
-use super::{SIZE_MAX, turn};
 use crate::{
     Caller, CopiedRange, FoundRange, Handle, Modified, RangeContent, Result, StoreError,
     UsageAdvice,
 };
 
 /// Bytes that are looked at or zeroed before other tasks have a turn.
-const STEP: u64 = 1 << 20;
+const STEP: u64 = 256 << 10;
 
 /// Bytes that are reserved and not taken yet.
 struct ReservedBytes {
@@ -103,12 +105,16 @@ impl Tree {
                 .map(|span| span.size as u64)
                 .sum::<u64>();
             drop(map);
-            turn::end_step(at + part, end).await;
+            if at + part < end {
+                next_turn().await;
+            }
         }
         let mut reserved = ReservedBytes::new(&self.space, growing)?;
         for (at, part) in steps(offset, length) {
             self.fill_step(caller, inode, file, (at, part), &mut reserved)?;
-            turn::end_step(at + part, end).await;
+            if at + part < end {
+                next_turn().await;
+            }
         }
         let mut writer = inode.attributes.lock();
         let mut stored = writer.stored();
