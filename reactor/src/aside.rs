@@ -31,6 +31,31 @@ impl fmt::Display for Aside {
     }
 }
 
+/// The cores of threads beside reactors: those that the process may use and that have no reactor,
+/// or all if each has one.
+#[must_use]
+pub fn other_cores(allowed: &[usize], reactors: &[usize]) -> Vec<usize> {
+    let mut others = allowed.to_vec();
+    others.retain(|core| !reactors.contains(core));
+    if others.is_empty() {
+        others.extend_from_slice(allowed);
+    }
+    others
+}
+
+/// Runs this thread, and threads that it starts later, on these cores only. A thread that a reactor
+/// starts would run on the reactor's core otherwise.
+///
+/// # Errors
+/// Errors of the kernel; the thread then runs as before.
+pub fn run_on(cores: &[usize]) -> io::Result<()> {
+    let mut wanted = CpuSet::new();
+    for &core in cores.iter().filter(|&&core| core < CpuSet::MAX_CPU) {
+        wanted.set(core);
+    }
+    Ok(sched_setaffinity(None, &wanted)?)
+}
+
 /// Moves this thread off the reactors' cores or, if reactors have all cores that it may use, lowers
 /// its priority. Threads that it starts later inherit this.
 ///

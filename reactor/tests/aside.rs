@@ -2,7 +2,7 @@
 
 use std::thread;
 
-use millrace_reactor::{Aside, allowed_cores, step_aside};
+use millrace_reactor::{Aside, allowed_cores, other_cores, run_on, step_aside};
 use rustix::process::getpriority_process;
 
 #[test]
@@ -26,6 +26,33 @@ fn a_thread_leaves_the_reactors_cores_and_so_do_its_children() {
     .unwrap();
     assert_eq!(aside, Aside::Cores(rest.to_vec()));
     assert_eq!(child, rest);
+}
+
+#[test]
+fn a_thread_that_a_reactor_starts_leaves_its_core() {
+    let allowed = allowed_cores();
+    let [first, .., last] = *allowed.as_slice() else {
+        millrace_testing::skip!("this process has one core only");
+        return;
+    };
+    thread::spawn(move || {
+        run_on(&[first]).unwrap();
+        let aside = thread::spawn(move || {
+            assert_eq!(allowed_cores(), [first]);
+            run_on(&[last, 5000]).unwrap();
+            allowed_cores()
+        });
+        assert_eq!(aside.join().unwrap(), [last]);
+        assert!(run_on(&[]).is_err(), "nowhere");
+    })
+    .join()
+    .unwrap();
+}
+
+#[test]
+fn other_threads_have_the_cores_without_reactors_or_all() {
+    assert_eq!(other_cores(&[0, 1, 2, 5], &[1, 5]), [0, 2]);
+    assert_eq!(other_cores(&[0, 1], &[1, 0]), [0, 1]);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::panic::resume_unwind;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
@@ -9,7 +10,9 @@ use std::time::Instant;
 use millrace_admin::config::{self, Config, ConfigProblem, KeyPath};
 use millrace_gss::SystemDirectory;
 use millrace_mempool::{ArenaError, HugepagePolicy, Pool, PoolConfig, Registry};
-use millrace_reactor::{Clock, Context, ReactorConfig, ReactorHandle, SpawnError, Watchdog};
+use millrace_reactor::{
+    Clock, Context, ReactorConfig, ReactorHandle, SpawnError, Watchdog, other_cores, run_on,
+};
 use millrace_store::Time;
 use millrace_store::any::{AnyStore, AnyVolume};
 use millrace_store::posix::helpers;
@@ -217,7 +220,6 @@ pub fn start(
     progress: &StartProgress,
     inherited: InheritedListeners,
 ) -> Result<Service, StartError> {
-    helpers::on_start(|| confine_thread(ThreadKind::StoreHelper));
     let registry = progress.registry(match config.mempool.hugepages {
         config::Hugepages::Auto => HugepagePolicy::Auto,
         config::Hugepages::Required => HugepagePolicy::Required,
@@ -228,6 +230,8 @@ pub fn start(
     if cores.is_empty() {
         return Err(StartError::NoCore);
     }
+    let others = other_cores(&allowed, &cores);
+    helpers::on_start(others.clone(), || confine_thread(ThreadKind::StoreHelper));
     let enough = memory::check_start(&config, cores.len(), memory::Freed::default());
     enough.map_err(StartError::Memory)?;
     // First, as it fails soonest. Memory mapped later is registered when it is added.
@@ -266,7 +270,7 @@ pub fn start(
     let client_state = client_state(&config, cores.len(), &lock, gateway.as_ref());
     let client_state = client_state.map_err(StartError::State)?;
     let client_state = client_state.map(|state| state.with_handles_of(&secrets));
-    let exports = stores(&config, &registry, progress)?;
+    let exports = stores(&config, &registry, &others, progress)?;
     let plan = WorkerPlan {
         exports,
         made: Time::now(),
@@ -395,9 +399,12 @@ fn stop(reactors: &[ReactorHandle<ReactorMessage>]) {
     }
 }
 
+/// Opens the stores, on a thread of the cores without reactors: those that a store's library starts
+/// stay there.
 fn stores(
     config: &Config,
     registry: &Registry,
+    others: &[usize],
     progress: &StartProgress,
 ) -> Result<ExportVolumes, StartError> {
     let store = |(index, export): (usize, &config::Export)| {
@@ -406,7 +413,14 @@ fn stores(
         let volume = terms::volume(config, index, registry).map_err(StartError::Store)?;
         Ok((terms::rules(export), volume))
     };
-    config.exports.iter().enumerate().map(store).collect()
+    let open = || {
+        let _ = run_on(others);
+        config.exports.iter().enumerate().map(store).collect()
+    };
+    std::thread::scope(|scope| {
+        let opened = scope.spawn(open).join();
+        opened.unwrap_or_else(|panic| resume_unwind(panic))
+    })
 }
 
 fn spawn(

@@ -7,7 +7,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nfs3_types::nfs3 as n;
 use nfs3_types::xdr_codec::Opaque;
@@ -135,6 +135,42 @@ async fn read(client: &mut Connection, file: &n::nfs_fh3) -> Vec<u8> {
     };
     let read = client.read(&arguments).await.unwrap().unwrap();
     read.data.as_ref().to_vec()
+}
+
+#[test]
+fn helpers_that_a_reactor_starts_leave_its_core() {
+    if millrace_reactor::allowed_cores().len() < 2 {
+        millrace_testing::skip!("this process has one core only");
+        return;
+    }
+    let place = ServerFolders::new();
+    let server = place.start();
+    block_on(async {
+        let mut client = server.mount().await;
+        let root = client.root_nfs_fh3();
+        create(&mut client, &root, "file").await;
+    });
+    let tasks = PathBuf::from(format!("/proc/{}/task", server.process.id()));
+    let cores = |wanted: &str| {
+        let mut all = Vec::new();
+        for task in fs::read_dir(&tasks).unwrap() {
+            let status = fs::read_to_string(task.unwrap().path().join("status")).unwrap();
+            let value = |key| status.lines().find_map(|line| line.strip_prefix(key));
+            if value("Name:\t").unwrap().starts_with(wanted) {
+                all.push(value("Cpus_allowed_list:\t").unwrap().to_owned());
+            }
+        }
+        assert!(!all.is_empty(), "no thread {wanted}");
+        all
+    };
+    let others = cores("watchdog");
+    assert!(!others.contains(&cores("reactor-")[0]));
+    // One may have been started just now.
+    let start = Instant::now();
+    while cores("posix").iter().any(|helper| *helper != others[0]) {
+        assert!(start.elapsed() < LIMIT, "{:?}", cores("posix"));
+        std::thread::yield_now();
+    }
 }
 
 #[test]

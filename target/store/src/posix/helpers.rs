@@ -9,6 +9,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, Once, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
+use millrace_reactor::run_on;
 use rustix::fs::Mode;
 
 use super::client_queues::ClientQueues;
@@ -58,13 +59,24 @@ struct HelpersState {
     running: usize,
 }
 
-/// The first action of each helper.
-static ON_START: OnceLock<fn()> = OnceLock::new();
+static START: OnceLock<HelperStart> = OnceLock::new();
 
-/// Sets the first action of each helper started from now on, such as dropping rights. Only the
-/// first call has an effect.
-pub fn on_start(act: fn()) {
-    let _ = ON_START.set(act);
+/// How each helper starts.
+struct HelperStart {
+    cores: Vec<usize>,
+    act: fn(),
+}
+
+/// Sets where helpers started from now on run, with the kernel's threads for file data, and their
+/// first action, such as dropping rights. They run on the core of the thread that starts them
+/// otherwise, which may be a reactor's. Only the first call has an effect.
+pub fn on_start(cores: Vec<usize>, act: fn()) {
+    let _ = START.set(HelperStart { cores, act });
+}
+
+/// The cores of helpers, if they were set.
+pub(crate) fn cores() -> Option<&'static [usize]> {
+    START.get().map(|start| start.cores.as_slice())
 }
 
 type HelperWork = Box<dyn QueuedJob>;
@@ -231,7 +243,9 @@ impl Shared {
     }
 
     fn serve(self: &Arc<Self>) {
-        if let Some(act) = ON_START.get() {
+        if let Some(HelperStart { cores, act }) = START.get() {
+            // Where this is not allowed, the process has logged it for its other threads.
+            let _ = run_on(cores);
             act();
         }
         unmask();

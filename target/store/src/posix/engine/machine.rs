@@ -13,6 +13,7 @@ use super::personalities::Personalities;
 use super::registrations::Registrations;
 use super::threads::Threads;
 use crate::ClientKey;
+use crate::posix::helpers;
 use crate::posix::identity::Identity;
 use crate::posix::sys::identity::{assume_on_reactor, privileged};
 use crate::posix::sys::ring::Ring;
@@ -101,6 +102,11 @@ impl Machine {
         };
         if let Err(error) = machine.set_workers(places) {
             tracing::warn!(%error, "the kernel's threads for file data have its own bounds");
+        }
+        if let (Some(ring), Some(cores)) = (&machine.ring, helpers::cores())
+            && let Err(error) = ring.ring.set_worker_cores(cores)
+        {
+            tracing::warn!(%error, "the kernel's threads for file data may run on the reactors' cores");
         }
         Ok(machine)
     }

@@ -189,6 +189,23 @@ impl Ring {
             .register_iowq_max_workers(&mut [most, 0])
     }
 
+    /// Sets the cores of those threads. They run on any core otherwise.
+    ///
+    /// # Errors
+    /// The kernel does not support this (before Linux 5.14).
+    pub fn set_worker_cores(&self, cores: &[usize]) -> io::Result<()> {
+        // SAFETY: a set of cores is an array of numbers, all of which may be zero.
+        let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+        for &core in cores
+            .iter()
+            .filter(|&&core| core < libc::CPU_SETSIZE as usize)
+        {
+            // SAFETY: the core is within the set.
+            unsafe { libc::CPU_SET(core, &mut set) };
+        }
+        self.io.submitter().register_iowq_aff(&set)
+    }
+
     /// Registers the current rights of this thread under a number, for operations.
     ///
     /// # Errors
