@@ -2,6 +2,7 @@
 
 mod allocator;
 mod announce;
+mod descriptors;
 mod devices;
 mod inherited;
 mod logging;
@@ -135,6 +136,7 @@ fn main() -> ExitCode {
         Ok(sockets) => InheritedListeners::new(sockets),
         Err(error) => return failed(&anyhow!("sockets of the service manager: {error}")),
     };
+    descriptors::prepare();
     let (config, source) = match config::load_with_source(&arguments.config) {
         Ok(loaded) => loaded,
         Err(errors) => return refused(&errors),

@@ -5,10 +5,13 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, Once, OnceLock, PoisonError};
+use std::sync::atomic::{Ordering::SeqCst, fence};
+use std::sync::{Arc, Mutex, MutexGuard, Once, OnceLock, PoisonError, TryLockError};
 use std::task::{Context, Poll, Waker};
+use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
+use crossbeam_channel::{Receiver, Sender, unbounded};
 use millrace_reactor::run_on;
 use rustix::fs::Mode;
 
@@ -41,14 +44,18 @@ pub struct Helpers {
 struct Shared {
     name: String,
     state: Mutex<HelpersState>,
-    work: Condvar,
+    /// Jobs that are not queued yet. A reactor does not wait for the state: a helper that has it may
+    /// not be running.
+    entering: Sender<(ClientKey, HelperWork)>,
+    entered: Receiver<(ClientKey, HelperWork)>,
 }
 
 struct HelpersState {
     limits: HelperLimits,
     queue: ClientQueues<HelperWork>,
     threads: usize,
-    idle: usize,
+    /// Threads that sleep.
+    idle: Vec<Thread>,
     /// Whether an idle thread was woken and has not come yet. No other one is woken until then:
     /// short jobs of one burst are run by the threads that are awake, rather than each by a thread
     /// that has to be woken.
@@ -108,8 +115,11 @@ struct Door(Arc<Shared>);
 
 impl Drop for Door {
     fn drop(&mut self) {
-        self.0.lock().closed = true;
-        self.0.work.notify_all();
+        let idle = self.0.with_state(|state| {
+            state.closed = true;
+            std::mem::take(&mut state.idle)
+        });
+        idle.iter().for_each(Thread::unpark);
     }
 }
 
@@ -132,19 +142,21 @@ impl Helpers {
     /// Helpers without a thread yet. `name` begins the threads' names.
     #[must_use]
     pub fn new(name: &str, limits: HelperLimits) -> Self {
+        let (entering, entered) = unbounded();
         let shared = Arc::new(Shared {
             name: name.to_owned(),
+            entering,
+            entered,
             state: Mutex::new(HelpersState {
                 limits,
                 queue: ClientQueues::default(),
                 threads: 0,
-                idle: 0,
+                idle: Vec::new(),
                 is_waking: false,
                 closed: false,
                 progressed: None,
                 running: 0,
             }),
-            work: Condvar::new(),
         });
         Self {
             _door: Arc::new(Door(Arc::clone(&shared))),
@@ -161,12 +173,10 @@ impl Helpers {
     ) -> Job<T> {
         let slot = Arc::new(Mutex::new(HelperSlot::Waiting(None)));
         let promise = Promise(Arc::clone(&slot));
-        if let Err(refused) = self
-            .shared
-            .enter(client, Box::new(PromisedJob { promise, job }))
-        {
-            refused.refuse();
-        }
+        let work = Box::new(PromisedJob { promise, job });
+        // The receiver lives as long.
+        let _ = self.shared.entering.send((client, work));
+        self.shared.queue_entered();
         Job { slot }
     }
 
@@ -174,69 +184,103 @@ impl Helpers {
     /// in another turn.
     #[must_use]
     pub fn is_wanted_by_others(&self, client: ClientKey) -> bool {
-        self.shared.lock().queue.has_others(client)
+        let shared = &self.shared;
+        shared.with_state(|state| state.queue.has_others(client))
     }
 
     /// Changes the limits. Surplus threads end when they are idle.
     pub fn set_limits(&self, limits: HelperLimits) {
-        self.shared.lock().limits = limits;
+        self.shared.with_state(|state| state.limits = limits);
     }
 
     /// The current load.
     #[must_use]
     pub fn load(&self) -> HelperLoad {
-        let state = self.shared.lock();
-        let since = state.progressed.filter(|_| state.running > 0);
-        HelperLoad {
-            threads: state.threads,
-            running: state.running,
-            queued: state.queue.len(),
-            queued_clients: state.queue.clients(),
-            stuck: since.map_or(Duration::ZERO, |since| since.elapsed()),
-        }
+        self.shared.with_state(|state| {
+            let since = state.progressed.filter(|_| state.running > 0);
+            HelperLoad {
+                threads: state.threads,
+                running: state.running,
+                queued: state.queue.len(),
+                queued_clients: state.queue.clients(),
+                stuck: since.map_or(Duration::ZERO, |since| since.elapsed()),
+            }
+        })
     }
 }
 
 impl Shared {
+    /// Queues the jobs that have entered, and wakes a thread for them. If another thread has the
+    /// state, that one does so when it leaves it. To be called after each use of the state.
+    fn queue_entered(self: &Arc<Self>) {
+        loop {
+            // Either this thread finds the state free, or the one that has it finds the jobs: each
+            // has written before this, and reads behind it.
+            fence(SeqCst);
+            if self.entered.is_empty() {
+                return;
+            }
+            let mut state = match self.state.try_lock() {
+                Ok(state) => state,
+                Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+                Err(TryLockError::WouldBlock) => return,
+            };
+            let mut refused = Vec::new();
+            for (client, work) in self.entered.try_iter() {
+                refused.extend(self.queue(&mut state, client, work));
+            }
+            self.wake_another(state);
+            refused.into_iter().for_each(QueuedJob::refuse);
+        }
+    }
+
     /// Returns the refused job: this one, or one of the client with the most.
-    fn enter(
+    fn queue(
         self: &Arc<Self>,
+        state: &mut HelpersState,
         client: ClientKey,
         work: HelperWork,
-    ) -> std::result::Result<(), HelperWork> {
-        let mut state = self.lock();
+    ) -> Option<HelperWork> {
         // Idle threads may already have been woken for queued jobs.
-        if state.queue.len() >= state.idle && state.threads < state.limits.threads.max(1) {
-            self.spawn(&mut state);
+        let idle = state.idle.len() + usize::from(state.is_waking);
+        if state.queue.len() >= idle && state.threads < state.limits.threads.max(1) {
+            self.spawn(state);
         }
         if state.threads == 0 {
-            return Err(work);
+            return Some(work);
         }
         let mut refused = None;
         if state.queue.len() >= state.limits.queue.max(1) {
             refused = state.queue.make_room(client);
             if refused.is_none() {
-                return Err(work);
+                return Some(work);
             }
         }
         state.queue.push(client, work);
-        self.wake_another(state);
-        refused.map_or(Ok(()), Err)
+        refused
     }
 
-    /// Wakes an idle thread for the queue, unless one is on its way.
+    /// Leaves the state, and wakes an idle thread for the queue, unless one is on its way.
     fn wake_another(&self, mut state: MutexGuard<'_, HelpersState>) {
-        let wakes = state.queue.len() > 0 && state.idle > 0 && !state.is_waking;
-        state.is_waking |= wakes;
+        let wakes = state.queue.len() > 0 && !state.is_waking;
+        let woken = wakes.then(|| state.idle.pop()).flatten();
+        state.is_waking |= woken.is_some();
         drop(state);
-        if wakes {
-            self.work.notify_one();
+        if let Some(thread) = woken {
+            thread.unpark();
         }
+    }
+
+    /// Uses the state; waits for it.
+    fn with_state<T>(self: &Arc<Self>, act: impl FnOnce(&mut HelpersState) -> T) -> T {
+        let outcome = act(&mut self.lock());
+        self.queue_entered();
+        outcome
     }
 
     fn spawn(self: &Arc<Self>, state: &mut HelpersState) {
         let shared = Arc::clone(self);
-        let thread = std::thread::Builder::new().name(self.name.clone());
+        let thread = thread::Builder::new().name(self.name.clone());
         if thread.spawn(move || shared.serve()).is_ok() {
             state.threads += 1;
         }
@@ -258,6 +302,7 @@ impl Shared {
                 state.running += 1;
                 // This job may take any time.
                 self.wake_another(state);
+                self.queue_entered();
                 // A panic ends the one job, which its promise reports.
                 let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work.run()));
                 state = self.lock();
@@ -272,6 +317,7 @@ impl Shared {
                         state.threads -= 1;
                         drop(state);
                         drop(unserved);
+                        self.queue_entered();
                         return;
                     }
                     break;
@@ -284,19 +330,27 @@ impl Shared {
             if state.threads > state.limits.threads.max(1) {
                 break;
             }
-            state.idle += 1;
-            let (next, waited) = self
-                .work
-                .wait_timeout(state, IDLE)
-                .unwrap_or_else(PoisonError::into_inner);
-            state = next;
-            state.idle -= 1;
-            state.is_waking = false;
-            if waited.timed_out() && state.queue.len() == 0 {
-                break;
+            state.idle.push(thread::current());
+            drop(state);
+            self.queue_entered();
+            let slept = Instant::now();
+            thread::park_timeout(IDLE);
+            state = self.lock();
+            let me = thread::current().id();
+            match state.idle.iter().position(|thread| thread.id() == me) {
+                // Nobody has woken it.
+                Some(at) => {
+                    state.idle.remove(at);
+                    if slept.elapsed() >= IDLE && state.queue.len() == 0 {
+                        break;
+                    }
+                }
+                None => state.is_waking = false,
             }
         }
         state.threads -= 1;
+        drop(state);
+        self.queue_entered();
     }
 
     fn lock(&self) -> MutexGuard<'_, HelpersState> {

@@ -1,6 +1,7 @@
 //! Tests of helpers. Jobs are blocked by channels, so that nothing depends on the speed of threads.
 
 use std::pin::pin;
+use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::task::Wake;
 use std::thread::{self, Thread, ThreadId};
@@ -97,6 +98,39 @@ fn one_thread_runs_jobs_in_the_order_of_their_entry() {
         thread,
         "no other thread was made"
     );
+}
+
+/// A helper that has the state may not be running: the reactor goes on.
+#[test]
+fn a_job_enters_while_another_thread_has_the_state() {
+    let helpers = helpers(1, 10);
+    let shared = Arc::clone(&helpers.shared);
+    let state = shared.lock();
+    let (entered, has_entered) = channel();
+    let reactor = thread::spawn(move || entered.send(helpers.run(ANY, || 7)));
+    let job = has_entered.recv_timeout(Duration::from_secs(60));
+    assert_eq!((state.threads, state.queue.len()), (0, 0));
+    drop(state);
+    shared.queue_entered();
+    assert_eq!(wait(job.expect("it does not wait")), Ok(7));
+    reactor.join().unwrap().unwrap();
+}
+
+#[test]
+fn jobs_are_run_however_often_others_look_at_the_load() {
+    let (helpers, is_over) = (helpers(2, 1000), AtomicBool::new(false));
+    thread::scope(|scope| {
+        let looker = scope.spawn(|| {
+            while !is_over.load(SeqCst) {
+                helpers.load();
+            }
+        });
+        for number in 0..20_000 {
+            assert_eq!(wait(helpers.run(ANY, move || number)), Ok(number));
+        }
+        is_over.store(true, SeqCst);
+        looker.join().unwrap();
+    });
 }
 
 /// A burst wakes one thread. It must not keep the others' jobs while its own blocks.

@@ -1,5 +1,6 @@
 //! Some entries of a directory, as read by a helper.
 
+use std::cell::RefCell;
 use std::ffi::CStr;
 use std::mem::MaybeUninit;
 use std::ops::Range;
@@ -27,10 +28,31 @@ const LISTED: usize = 512;
 /// The size of the kernel's buffer for entries.
 const BUFFER: usize = 32 << 10;
 
-/// Some entries of a directory.
-pub(super) struct Batch {
+/// Batches whose memory a reactor keeps.
+const SPARE: usize = 4;
+
+thread_local! {
+    static SPARE_MEMORY: RefCell<Vec<BatchMemory>> = const { RefCell::new(Vec::new()) };
+}
+
+/// The memory of a batch. It stays with the reactor that reads it: if a helper allocated it, the
+/// reactor could free it only while no helper allocates, and one that does may not be running.
+#[derive(Default)]
+pub(super) struct BatchMemory {
     entries: Vec<ListingEntry>,
     names: Vec<u8>,
+}
+
+impl BatchMemory {
+    /// Memory of a batch that this thread has read, or none yet.
+    pub fn take() -> Self {
+        SPARE_MEMORY.with_borrow_mut(|spare| spare.pop().unwrap_or_default())
+    }
+}
+
+/// Some entries of a directory.
+pub(super) struct Batch {
+    memory: BatchMemory,
     /// Where to continue, if the directory does not end here.
     next: Option<u64>,
     /// The attributes of the directory, after its entries were read.
@@ -51,13 +73,26 @@ impl Batch {
     }
 
     pub fn entries(&self) -> impl Iterator<Item = DirectoryEntry<'_>> {
-        self.entries.iter().map(|entry| DirectoryEntry {
+        let BatchMemory { entries, names } = &self.memory;
+        entries.iter().map(|entry| DirectoryEntry {
             cookie: entry.cookie,
-            name: &self.names[entry.name.clone()],
+            name: &names[entry.name.clone()],
             inode: entry.inode,
             handle: entry.found.map(|(handle, _)| handle),
             attributes: entry.found.map(|(_, attributes)| attributes),
         })
+    }
+
+    /// Keeps its memory for a later batch of this thread.
+    pub fn recycle(self) {
+        let mut memory = self.memory;
+        memory.entries.clear();
+        memory.names.clear();
+        SPARE_MEMORY.with_borrow_mut(|spare| {
+            if spare.len() < SPARE {
+                spare.push(memory);
+            }
+        });
     }
 }
 
@@ -73,6 +108,7 @@ pub(super) fn read(
     place: &OpenObject,
     cookie: u64,
     attributes: bool,
+    mut memory: BatchMemory,
 ) -> Result<Batch> {
     let context = JobContext { volume, identity };
     // An open directory may have been removed since.
@@ -100,7 +136,7 @@ pub(super) fn read(
 
     let mut buffer = vec![MaybeUninit::uninit(); BUFFER];
     let mut raw = RawDir::new(&directory, &mut buffer);
-    let (mut entries, mut names) = (Vec::new(), Vec::new());
+    let BatchMemory { entries, names } = &mut memory;
     let mut next = None;
     while let Some(entry) = raw.next() {
         let entry = match entry {
@@ -138,8 +174,7 @@ pub(super) fn read(
         }
     }
     Ok(Batch {
-        entries,
-        names,
+        memory,
         next,
         directory: context.live(place)?,
     })

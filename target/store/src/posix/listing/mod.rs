@@ -15,6 +15,7 @@
 
 mod batch;
 
+use self::batch::BatchMemory;
 use super::namespace::OpenObject;
 use super::view::ClientView;
 use crate::{
@@ -45,15 +46,18 @@ impl ClientView<'_> {
         let mut from = cookie;
         loop {
             let (volume, identity, place) = (self.volume.clone(), identity.clone(), place.clone());
-            let client = self.client;
-            let job = move || batch::read(client, volume, identity, &place, from, attributes);
+            let (client, memory) = (self.client, BatchMemory::take());
+            let job =
+                move || batch::read(client, volume, identity, &place, from, attributes, memory);
             let batch = self.volume.helpers().run(self.client, job).await??;
             let taken = batch.entries().all(&mut *sink);
-            let Some(next) = batch.next().filter(|_| taken) else {
+            let (next, described) = (batch.next(), batch.directory);
+            batch.recycle();
+            let Some(next) = next.filter(|_| taken) else {
                 return Ok(DirectoryOutcome {
                     verifier: VERIFIER,
                     end: taken,
-                    attributes: batch.directory,
+                    attributes: described,
                 });
             };
             from = next;
