@@ -122,7 +122,7 @@ fn jobs_are_run_however_often_others_look_at_the_load() {
     thread::scope(|scope| {
         let looker = scope.spawn(|| {
             while !is_over.load(SeqCst) {
-                helpers.load();
+                let _ = helpers.load();
             }
         });
         for number in 0..20_000 {
