@@ -31,14 +31,15 @@ impl fmt::Display for Aside {
     }
 }
 
-/// The cores of threads beside reactors: those that the process may use and that have no reactor,
-/// or all if each has one.
+/// The cores of threads that work for reactors: of those that the process may use (`allowed`), those
+/// without a reactor, if they are at least as many as the reactors. Otherwise all, as they could not
+/// do the work.
 #[must_use]
-pub fn other_cores(allowed: &[usize], reactors: &[usize]) -> Vec<usize> {
+pub fn helper_cores(allowed: &[usize], reactors: &[usize]) -> Vec<usize> {
     let mut others = allowed.to_vec();
     others.retain(|core| !reactors.contains(core));
-    if others.is_empty() {
-        others.extend_from_slice(allowed);
+    if others.len() < reactors.len() {
+        return allowed.to_vec();
     }
     others
 }

@@ -26,7 +26,7 @@ mod watchdog;
 pub use self::core::{Context, PollMode, Turn, Worker};
 pub use activity::Activity;
 pub use alarm::Alarm;
-pub use aside::{Aside, other_cores, run_on, step_aside};
+pub use aside::{Aside, helper_cores, run_on, step_aside};
 pub use clock::{Clock, Sleep};
 pub use counters::{CoreCounters, WorkSource};
 pub use millrace_primitives as primitives;

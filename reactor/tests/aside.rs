@@ -2,7 +2,7 @@
 
 use std::thread;
 
-use millrace_reactor::{Aside, allowed_cores, other_cores, run_on, step_aside};
+use millrace_reactor::{Aside, allowed_cores, helper_cores, run_on, step_aside};
 use rustix::process::getpriority_process;
 
 #[test]
@@ -50,9 +50,11 @@ fn a_thread_that_a_reactor_starts_leaves_its_core() {
 }
 
 #[test]
-fn other_threads_have_the_cores_without_reactors_or_all() {
-    assert_eq!(other_cores(&[0, 1, 2, 5], &[1, 5]), [0, 2]);
-    assert_eq!(other_cores(&[0, 1], &[1, 0]), [0, 1]);
+fn helpers_have_the_cores_without_reactors_if_they_are_enough() {
+    assert_eq!(helper_cores(&[0, 1, 2, 5], &[1, 5]), [0, 2]);
+    assert_eq!(helper_cores(&[0, 1, 2, 5], &[1]), [0, 2, 5]);
+    assert_eq!(helper_cores(&[0, 1, 2], &[1, 2]), [0, 1, 2]);
+    assert_eq!(helper_cores(&[0, 1], &[1, 0]), [0, 1]);
 }
 
 #[test]

@@ -108,10 +108,10 @@ impl<C: ScheduledCall, F: Future<Output = ()>> CallScheduler<C, F> {
         self.time.aside(self.flow.clock(), other)
     }
 
-    /// Whether calls wait.
+    /// Whether calls wait for time.
     #[must_use]
     pub fn has_waiting(&self) -> bool {
-        !self.backlog.is_empty()
+        !self.backlog.is_empty() || !self.woken.is_empty()
     }
 
     /// Goes on with a call that was in service without a task, as [`start`](Self::start) does.

@@ -11,7 +11,7 @@ use millrace_admin::config::{self, Config, ConfigProblem, KeyPath};
 use millrace_gss::SystemDirectory;
 use millrace_mempool::{ArenaError, HugepagePolicy, Pool, PoolConfig, Registry};
 use millrace_reactor::{
-    Clock, Context, ReactorConfig, ReactorHandle, SpawnError, Watchdog, other_cores, run_on,
+    Clock, Context, ReactorConfig, ReactorHandle, SpawnError, Watchdog, helper_cores, run_on,
 };
 use millrace_store::Time;
 use millrace_store::any::{AnyStore, AnyVolume};
@@ -230,8 +230,10 @@ pub fn start(
     if cores.is_empty() {
         return Err(StartError::NoCore);
     }
-    let others = other_cores(&allowed, &cores);
-    helpers::on_start(others.clone(), || confine_thread(ThreadKind::StoreHelper));
+    let helpers_on = helper_cores(&allowed, &cores);
+    helpers::on_start(helpers_on.clone(), || {
+        confine_thread(ThreadKind::StoreHelper)
+    });
     let enough = memory::check_start(&config, cores.len(), memory::Freed::default());
     enough.map_err(StartError::Memory)?;
     // First, as it fails soonest. Memory mapped later is registered when it is added.
@@ -270,7 +272,7 @@ pub fn start(
     let client_state = client_state(&config, cores.len(), &lock, gateway.as_ref());
     let client_state = client_state.map_err(StartError::State)?;
     let client_state = client_state.map(|state| state.with_handles_of(&secrets));
-    let exports = stores(&config, &registry, &others, progress)?;
+    let exports = stores(&config, &registry, &helpers_on, progress)?;
     let plan = WorkerPlan {
         exports,
         made: Time::now(),
@@ -399,12 +401,12 @@ fn stop(reactors: &[ReactorHandle<ReactorMessage>]) {
     }
 }
 
-/// Opens the stores, on a thread of the cores without reactors: those that a store's library starts
-/// stay there.
+/// Opens the stores, on a thread of the helpers' cores: threads that a store's library starts stay
+/// there.
 fn stores(
     config: &Config,
     registry: &Registry,
-    others: &[usize],
+    cores: &[usize],
     progress: &StartProgress,
 ) -> Result<ExportVolumes, StartError> {
     let store = |(index, export): (usize, &config::Export)| {
@@ -414,7 +416,7 @@ fn stores(
         Ok((terms::rules(export), volume))
     };
     let open = || {
-        let _ = run_on(others);
+        let _ = run_on(cores);
         config.exports.iter().enumerate().map(store).collect()
     };
     std::thread::scope(|scope| {

@@ -256,7 +256,7 @@ fn a_start_answers_what_it_does_and_is_ended_by_one_signal() {
         state.display()
     );
     let mut server = Server::spawn(command(&[], &folder.config(&text)));
-    server.until("all threads but the reactors run on other cores");
+    server.until("the management plane runs beside the reactors");
     // It listens before it says where it runs.
     let expected = r#"{"readiness":"starting","stage":"reading the state directory"}"#;
     let told = loop {

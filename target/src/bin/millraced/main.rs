@@ -276,7 +276,7 @@ fn check(
 /// Moves this thread, and all threads that it starts, off the reactors' cores.
 fn step_aside(cores: &[usize]) {
     match millrace_reactor::step_aside(cores) {
-        Ok(aside) => tracing::info!(%aside, "all threads but the reactors run on other cores"),
+        Ok(aside) => tracing::info!(%aside, "the management plane runs beside the reactors"),
         Err(error) => tracing::warn!(%error, "the threads of the management plane may run on the \
             reactors' cores"),
     }
