@@ -232,7 +232,7 @@ pub fn start(
     }
     let helpers_on = helper_cores(&allowed, &cores);
     helpers::on_start(helpers_on.clone(), || {
-        confine_thread(ThreadKind::StoreHelper)
+        confine_thread(ThreadKind::StoreHelper);
     });
     let enough = memory::check_start(&config, cores.len(), memory::Freed::default());
     enough.map_err(StartError::Memory)?;
