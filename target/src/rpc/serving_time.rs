@@ -6,15 +6,17 @@ use millrace_reactor::Clock;
 
 use crate::flow::Flow;
 
-/// How long received calls are served in a turn, as long again those that go on, and those that waited
-/// to be begun. The others wait for the next turn, if there are several clients. Otherwise calls that
-/// take long, such as look-ups by users in folders, would keep those of other clients waiting.
+/// How long received calls are served in a turn. Calls that go on have as long again, and so have
+/// those that waited to be begun. The others wait for the next turn, if there are several clients.
+/// Otherwise calls that take long, such as look-ups by users in folders, would keep those of other
+/// clients waiting.
 const SERVING_MOST: Duration = Duration::from_micros(100);
 
 /// Received calls of a turn whose time is not taken: most turns have few.
 const UNTIMED: u32 = 1;
 
-/// The most received calls between two readings of the time: some take a hundred times as long as others.
+/// The most received calls between two readings of the time: some take a hundred times as long as
+/// others.
 const LOOK_AFTER_MOST: u32 = 8;
 
 /// The time that serving calls has taken in one part of a turn.

@@ -20,7 +20,9 @@ pub fn prepare() {
         Ok(()) => raised.current,
         Err(_) => limit.current,
     };
-    let last = limit.map_or(TABLE, |limit| limit.min(TABLE)) - 1;
+    let last = limit
+        .map_or(TABLE, |limit| limit.min(TABLE))
+        .saturating_sub(1);
     if let (Ok(any), Ok(last)) = (eventfd(0, EventfdFlags::CLOEXEC), i32::try_from(last)) {
         // Only the table stays. Without it, the process is slower at times.
         let _ = fcntl_dupfd_cloexec(any, last);

@@ -44,8 +44,8 @@ pub struct Helpers {
 struct Shared {
     name: String,
     state: Mutex<HelpersState>,
-    /// Jobs that are not queued yet. A reactor does not wait for the state: a helper that has it may
-    /// not be running.
+    /// Jobs that are not queued yet: no more than enter while a thread has the state. A reactor does
+    /// not wait for the state, as a helper that has it may not be running.
     entering: Sender<(ClientKey, HelperWork)>,
     entered: Receiver<(ClientKey, HelperWork)>,
 }
