@@ -87,6 +87,7 @@ pub(super) struct TcpConnection {
     sent_bytes: u64,
     /// Bytes sent in the latest turn; of more bytes in an earlier one a half for each turn since.
     sent_lately: usize,
+    this_turn: MovedInTurn,
     window: TransferWindow,
 }
 
@@ -116,6 +117,14 @@ impl Outgoing {
             }
         }
     }
+}
+
+/// Bytes that a connection has moved in a turn of the reactor.
+#[derive(Debug, Default)]
+struct MovedInTurn {
+    turn: u64,
+    sent: usize,
+    read: usize,
 }
 
 /// The next step of reading.
@@ -156,12 +165,24 @@ impl TcpConnection {
             queued_bytes: 0,
             sent_bytes: 0,
             sent_lately: 0,
+            this_turn: MovedInTurn::default(),
             window: TransferWindow::default(),
         }
     }
 
-    /// Reads available data, about `most` bytes of it, and passes complete records to `take` while
-    /// that returns true. It may exchange the record for other memory, and gets the number in flight.
+    /// Begins a turn of the reactor, unless it has begun.
+    pub fn begin_turn(&mut self, turn: u64) {
+        if self.this_turn.turn != turn {
+            self.this_turn = MovedInTurn {
+                turn,
+                ..MovedInTurn::default()
+            };
+        }
+    }
+
+    /// Reads available data, about `most` bytes of it in a turn, and passes complete records to `take`
+    /// while that returns true. It may exchange the record for other memory, and gets the number in
+    /// flight.
     pub fn read(
         &mut self,
         most: usize,
@@ -172,7 +193,7 @@ impl TcpConnection {
     ) -> Result<Reading, Ended> {
         let leftover = std::mem::take(&mut self.leftover);
         let mut held = self.scan(&leftover, now, records, take)?;
-        let mut budget = most;
+        let mut budget = most.saturating_sub(self.this_turn.read);
         while !held && !self.finished {
             if budget == 0 {
                 return Ok(Reading::More);
@@ -189,6 +210,7 @@ impl TcpConnection {
                 Ok(length) => {
                     self.heard = now;
                     budget = budget.saturating_sub(length);
+                    self.this_turn.read += length;
                     let bytes = if direct >= DIRECT_MIN {
                         self.scanner.skip(length);
                         &[]
@@ -274,12 +296,13 @@ impl TcpConnection {
         self.outgoing.push_back(Outgoing::Call(record, 0));
     }
 
-    /// Sends what the socket accepts, up to `most` bytes. `done` gets each reply that was completely
-    /// accepted. Returns whether the socket may accept more.
+    /// Sends what the socket accepts, up to `most` bytes in a turn. `done` gets each reply that was
+    /// completely accepted. Returns whether the socket may accept more.
     pub fn send(&mut self, most: usize, done: &mut dyn FnMut(ReplyRecord)) -> Result<bool, Ended> {
         let before = self.sent_bytes;
-        let outcome = self.send_some(most, done);
+        let outcome = self.send_some(most.saturating_sub(self.this_turn.sent), done);
         let sent = (self.sent_bytes - before) as usize;
+        self.this_turn.sent += sent;
         if sent > 0 {
             // The rest of much data may be little.
             self.sent_lately = sent.max(self.sent_lately / 2);
@@ -343,6 +366,11 @@ impl TcpConnection {
         !self.is_sending() && self.sent_lately < LIGHT_BELOW
     }
 
+    /// Bytes that wait for the socket.
+    pub fn bytes_waiting(&self) -> u64 {
+        self.queued_bytes - self.sent_bytes
+    }
+
     /// Whether bytes wait for the socket.
     pub fn is_sending(&self) -> bool {
         !self.outgoing.is_empty()
@@ -373,7 +401,7 @@ impl TcpConnection {
         if self.finished && self.in_flight == 0 && !self.is_sending() {
             return Err(Ended::Closed);
         }
-        let waiting = self.queued_bytes - self.sent_bytes;
+        let waiting = self.bytes_waiting();
         if (self.window).is_too_slow(self.sent_bytes, waiting, now, &config.transfers) {
             return Err(Ended::Sending);
         }
@@ -396,7 +424,7 @@ impl TcpConnection {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Read;
+    use std::io::{Read, Write};
     use std::net::TcpListener;
 
     use millrace_mempool::{Class, HugepagePolicy, Pool, PoolConfig, Registry};
@@ -408,35 +436,76 @@ mod tests {
 
     const MOST: usize = 128 << 10;
 
-    #[test]
-    fn others_have_their_turn_before_all_is_sent() {
+    /// A connection, and its client's end.
+    fn connect() -> (TcpConnection, TcpStream, Flow) {
         let registry = Registry::new(HugepagePolicy::Off);
         let pool = Pool::new(&registry, PoolConfig { bytes: 8 << 20 }).unwrap();
         let clock = Clock::new(Instant::now());
         let flow = Flow::of_one_reactor(&pool, Class::Control, &clock);
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let mut far = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let far = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (near, address) = listener.accept().unwrap();
         near.set_nonblocking(true).unwrap();
         let peer = Peer::new(address, TransportKind::Tcp);
         let share = flow.join_tcp(peer.address);
         let identity = ConnectionRef::new(&flow, share, peer, clock.now());
-        let mut connection = TcpConnection::new(identity, near, true);
+        (TcpConnection::new(identity, near, true), far, flow)
+    }
 
+    #[test]
+    fn others_have_their_turn_before_all_is_sent() {
+        let (mut connection, mut far, _flow) = connect();
         let length = 32 * MOST;
         connection.queue_call(vec![7; length]);
         let reader = std::thread::spawn(move || {
             let mut received = Vec::new();
             far.read_to_end(&mut received).map(|_| received)
         });
+        let mut turn = 0;
         while connection.is_sending() {
             let before = connection.sent_bytes;
-            connection.send(MOST, &mut drop).unwrap();
+            turn += 1;
+            for _ in 0..2 {
+                connection.begin_turn(turn);
+                connection.send(MOST, &mut drop).unwrap();
+            }
             let sent = connection.sent_bytes - before;
             assert!(sent <= MOST as u64, "{sent} bytes in one turn");
             std::thread::yield_now();
         }
         drop(connection);
         assert_eq!(reader.join().unwrap().unwrap(), vec![7; length]);
+    }
+
+    #[test]
+    fn others_have_their_turn_before_a_long_record_is_read() {
+        let (mut connection, mut far, flow) = connect();
+        let records = RecordBudget::new(&flow, RECORD_MAX);
+        let length = 6 * MOST;
+        let writer = std::thread::spawn(move || {
+            far.write_all(&((1 << 31) | length as u32).to_be_bytes())?;
+            far.write_all(&vec![7; length])
+        });
+        let mut scratch = vec![0; 64 << 10];
+        let (mut turn, mut complete) = (0, Vec::new());
+        while complete.is_empty() {
+            let before = connection.record.len();
+            turn += 1;
+            for _ in 0..2 {
+                connection.begin_turn(turn);
+                let take = &mut |record: &mut Vec<u8>, _| {
+                    complete.clone_from(record);
+                    true
+                };
+                let now = Instant::now();
+                let read = connection.read(MOST, &mut scratch, now, &records, take);
+                read.unwrap();
+            }
+            let read = connection.record.len().saturating_sub(before);
+            assert!(read <= MOST + scratch.len(), "{read} bytes in one turn");
+            std::thread::yield_now();
+        }
+        assert_eq!(complete, vec![7; length]);
+        writer.join().unwrap().unwrap();
     }
 }

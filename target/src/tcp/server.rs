@@ -150,6 +150,8 @@ pub struct TcpServer<S: Serve> {
     /// Connections to be read or written without an event.
     again: Vec<ConnectionId>,
     turns: ConnectionTurns,
+    /// Turns of the reactor so far.
+    turn: u64,
     /// Connections with replies of this turn, which are sent together.
     answered_now: Vec<ConnectionId>,
     /// Connections whose calls must be answered before more is read.
@@ -200,6 +202,7 @@ impl<S: Serve> TcpServer<S> {
             scratch: vec![0; 64 << 10],
             again: Vec::new(),
             turns: ConnectionTurns::default(),
+            turn: 0,
             answered_now: Vec::new(),
             held: Vec::new(),
             polled: None,
@@ -294,6 +297,7 @@ impl<S: Serve> TcpServer<S> {
     /// Does all work available now. Returns the amount of work done (0: idle).
     pub fn poll(&mut self, now: Instant) -> usize {
         let mut work = self.shared.flow.clock().turn(now);
+        self.turn += 1;
         if self.pause.expire(now) {
             self.hear_listener(true);
         }
@@ -354,31 +358,22 @@ impl<S: Serve> TcpServer<S> {
         work
     }
 
-    /// Serves what was read and queues the replies.
+    /// Serves what was read and sends the replies.
     fn serve(&mut self, now: Instant) -> usize {
+        let mut work = 0;
+        // The calls that waited may take long.
+        if self.calls.has_waiting() {
+            work += self.answer(now);
+        }
         let shared = &self.shared;
-        let mut work = self.calls.run(|call| serve_at_once(shared, call));
+        work += self.calls.run(|call| serve_at_once(shared, call));
         let failed: Vec<_> = self.calls.failed().collect();
         for connection in failed {
             if let Some(id) = self.find(connection.id()) {
                 self.end(id, &Ended::Failed);
             }
         }
-        let mut served = std::mem::take(&mut self.served);
-        self.shared.take_served(&mut served);
-        work += served.len();
-        for call in served.drain(..) {
-            self.finish(call);
-        }
-        self.served = served;
-        let mut answered = std::mem::take(&mut self.answered_now);
-        for id in answered.drain(..) {
-            if let Some(slot) = self.slots.get_mut(id.index as usize) {
-                slot.is_answered = false;
-            }
-            self.go_on(id, now, Direction::Out);
-        }
-        self.answered_now = answered;
+        work += self.answer(now);
         // Replies to reverse calls are released by their callers, in turns without work here.
         let released = self.records.take_released();
         if work > 0 || released {
@@ -389,6 +384,31 @@ impl<S: Serve> TcpServer<S> {
                 self.advance(id, now);
             }
         }
+        work
+    }
+
+    /// Sends the replies to served calls. Returns their number.
+    fn answer(&mut self, now: Instant) -> usize {
+        let mut served = std::mem::take(&mut self.served);
+        self.shared.take_served(&mut served);
+        let work = served.len();
+        for call in served.drain(..) {
+            self.finish(call);
+        }
+        self.served = served;
+        let mut answered = std::mem::take(&mut self.answered_now);
+        // Who receives little does not wait for those who receive much.
+        answered.sort_unstable_by_key(|&id| {
+            let connection = Self::connection(&mut self.slots, id);
+            connection.map(|connection| connection.bytes_waiting())
+        });
+        for id in answered.drain(..) {
+            if let Some(slot) = self.slots.get_mut(id.index as usize) {
+                slot.is_answered = false;
+            }
+            self.go_on(id, now, Direction::Out);
+        }
+        self.answered_now = answered;
         work
     }
 
@@ -483,6 +503,7 @@ impl<S: Serve> TcpServer<S> {
             scratch,
             slots,
             turns,
+            turn,
             ..
         } = self;
         let Some(slot) = slots
@@ -496,6 +517,7 @@ impl<S: Serve> TcpServer<S> {
         };
         let client = connection.identity.peer().address;
         let most = turns.bytes(client, now);
+        connection.begin_turn(*turn);
         let sends_more = connection.send(most, &mut |reply| {
             counters.replies.add(1);
             shared.keep_slices(reply.into_slices());
