@@ -199,14 +199,9 @@ impl<C: ScheduledCall, F: Future<Output = ()>> CallScheduler<C, F> {
     }
 
     /// Continues calls that can go on, and begins some that waited, as [`start`](Self::start) does.
-    /// Where there are several clients, others of both wait for the next turn. Returns the amount of
-    /// work done.
+    /// Others of both wait for the next turn. Returns the amount of work done.
     pub fn run(&mut self, at_once: impl FnMut(C) -> Option<C>) -> usize {
-        let mut work = if self.flow.is_shared() || !self.woken.is_empty() {
-            self.run_in_turn()
-        } else {
-            self.tasks.run(&mut self.ended)
-        };
+        let mut work = self.run_in_turn();
         if !self.ended.is_empty() {
             self.reap();
         }

@@ -6,11 +6,15 @@ use millrace_reactor::Clock;
 
 use crate::flow::Flow;
 
-/// How long received calls are served in a turn. Calls that go on have as long again, and so have
-/// those that waited to be begun. The others wait for the next turn, if there are several clients.
+/// How long received calls are served in a turn, if there are several clients. Calls that go on have
+/// as long again, and so have those that waited to be begun. The others wait for the next turn.
 /// Otherwise calls that take long, such as look-ups by users in folders, would keep those of other
 /// clients waiting.
 const SERVING_MOST: Duration = Duration::from_micros(100);
+
+/// How long the calls of a client alone go on in a turn, and as long again those that waited: the first
+/// call of another client waits for the rest of a turn.
+const SERVING_MOST_ALONE: Duration = Duration::from_millis(1);
 
 /// Received calls of a turn whose time is not taken: most turns have few.
 const UNTIMED: u32 = 1;
@@ -22,6 +26,8 @@ const LOOK_AFTER_MOST: u32 = 8;
 /// The time that serving calls has taken in one part of a turn.
 #[derive(Debug)]
 pub(super) struct ServingTime {
+    /// How long the calls of a client alone may take; None: as long as they do.
+    most_alone: Option<Duration>,
     calls: u32,
     /// When the calls without time had been served.
     since: Option<Instant>,
@@ -36,6 +42,7 @@ impl ServingTime {
     /// For received calls.
     pub fn received() -> Self {
         Self {
+            most_alone: None,
             calls: 0,
             since: None,
             look_at: UNTIMED,
@@ -47,8 +54,9 @@ impl ServingTime {
     /// For calls that go on or have waited: all of their time counts, and it is read for each.
     pub fn waiting(flow: &Flow) -> Self {
         Self {
+            most_alone: Some(SERVING_MOST_ALONE),
             calls: UNTIMED,
-            since: flow.is_shared().then(|| flow.clock().moment()),
+            since: Some(flow.clock().moment()),
             look_at: UNTIMED + 1,
             look_after_most: 1,
             has_passed: false,
@@ -57,7 +65,11 @@ impl ServingTime {
 
     /// Counts one more call. Returns whether it has to wait for the next turn.
     pub fn pass(&mut self, flow: &Flow) -> bool {
-        flow.is_shared() && self.count(flow.clock())
+        let most = match flow.is_shared() {
+            true => Some(SERVING_MOST),
+            false => self.most_alone,
+        };
+        most.is_some_and(|most| self.count(flow.clock(), most))
     }
 
     /// Does something else, whose time does not count.
@@ -71,18 +83,18 @@ impl ServingTime {
         outcome
     }
 
-    fn count(&mut self, clock: &Clock) -> bool {
+    fn count(&mut self, clock: &Clock, most: Duration) -> bool {
         if !self.has_passed && self.calls >= self.look_at {
-            self.look(clock.moment());
+            self.look(clock.moment(), most);
         }
         self.calls += 1;
         self.has_passed
     }
 
-    fn look(&mut self, now: Instant) {
+    fn look(&mut self, now: Instant, most: Duration) {
         let since = *self.since.get_or_insert(now);
         let took = now.saturating_duration_since(since);
-        let rest = SERVING_MOST.saturating_sub(took);
+        let rest = most.saturating_sub(took);
         self.has_passed = rest.is_zero();
         // Half of the calls that the rest is enough for, if they are like those before.
         let [took, rest] =
@@ -117,7 +129,7 @@ mod tests {
         READINGS.set(0);
         let mut time = ServingTime::received();
         let mut served = 0;
-        while served < 1000 && !time.count(&clock) {
+        while served < 1000 && !time.count(&clock, SERVING_MOST) {
             served += 1;
             NOW.set(NOW.get().map(|now| now + each));
         }
@@ -148,12 +160,12 @@ mod tests {
         let clock = Clock::reading(read);
         let mut time = ServingTime::received();
         for _ in 0..100 {
-            assert!(!time.count(&clock));
+            assert!(!time.count(&clock, SERVING_MOST));
             pass(Duration::from_micros(1));
             time.aside(&clock, || pass(SERVING_MOST));
         }
         for _ in 0..100 {
-            time.count(&clock);
+            time.count(&clock, SERVING_MOST);
             pass(Duration::from_micros(2));
         }
         assert!(time.has_passed);
@@ -163,6 +175,6 @@ mod tests {
     fn no_time_passes_in_turns_of_other_clocks() {
         let clock = Clock::new(Instant::now());
         let mut time = ServingTime::received();
-        assert!((0..10_000).all(|_| !time.count(&clock)));
+        assert!((0..10_000).all(|_| !time.count(&clock, SERVING_MOST)));
     }
 }
