@@ -42,8 +42,8 @@ pub struct CallScheduler<C, F> {
     taskless: TasklessCalls,
     /// Calls that are not begun.
     backlog: Backlog<C>,
-    /// Tasks that can go on.
-    woken: Backlog<TaskId>,
+    /// Tasks that can go on, and since when.
+    woken: Backlog<(TaskId, Instant)>,
     ended: Vec<TaskEnd<()>>,
     /// Connections with calls that made their tasks panic.
     failed: Vec<ConnectionRef>,
@@ -216,13 +216,14 @@ impl<C: ScheduledCall, F: Future<Output = ()>> CallScheduler<C, F> {
     /// Continues calls of the clients in turn, while there is time. Returns how many.
     fn run_in_turn(&mut self) -> usize {
         let Self { tasks, slots, .. } = self;
+        let now = self.flow.clock().now();
         tasks.take_woken(|task| {
             // Tasks without a call need not run.
             if let Some(slot) = &slots[task.index as usize]
                 && let Some(connection) = slot.connection()
                 && !slot.set_queued(true)
             {
-                self.woken.push(&connection, task);
+                self.woken.push(&connection, (task, now));
             }
         });
         if self.woken.is_empty() {
@@ -231,10 +232,17 @@ impl<C: ScheduledCall, F: Future<Output = ()>> CallScheduler<C, F> {
         self.time = ServingTime::waiting(&self.flow);
         let mut continued = 0;
         while !self.time.pass(&self.flow)
-            && let Some(task) = self.woken.pop(|_| true)
+            && let Some((task, since)) = self.woken.pop(|_| true)
         {
             if let Some(slot) = &self.slots[task.index as usize] {
                 slot.set_queued(false);
+                let waited = now.saturating_duration_since(since);
+                if !waited.is_zero()
+                    && let Some(connection) = slot.connection()
+                {
+                    self.flow
+                        .throttled(connection.share(), Cause::Share, waited);
+                }
             }
             self.tasks.run_one(task, &mut self.ended);
             continued += 1;

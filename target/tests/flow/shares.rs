@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
+use millrace::flow::Cause;
 use millrace::rdma::Settings;
 use millrace_mempool::Class;
 use millrace_reactor::fabric::testing::loopback;
@@ -456,9 +457,14 @@ fn calls_that_go_on_at_once_take_several_turns_and_more_beside_another_client() 
         1,
         "behind those of another client"
     );
+    let counters = world.shared.flow.counters().clone();
+    let before = counters.throttled(Cause::Share);
+    world.now += Duration::from_millis(1);
     world.turn();
     let second = answers(&mut world, slow);
     assert!((1..=3).contains(&second), "{second} in one turn");
+    let waited = counters.throttled(Cause::Share) - before;
+    assert_eq!(waited, Duration::from_millis(1) * second as u32);
     world.settle();
     assert_eq!(first + second + answers(&mut world, slow), CALLS);
     world.check_clean();
