@@ -1,33 +1,91 @@
 //! Calls that wait, to be begun or to go on: the clients in turn, and each client's connections in
 //! turn.
 
-use std::collections::VecDeque;
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, VecDeque};
+use std::hash::Hash;
 use std::rc::Rc;
 
 use super::connection::ConnectionRef;
 use crate::flow::ClientShare;
 
-/// Calls that wait, or tasks with calls.
+/// Calls that wait, or tasks with calls. Thousands of clients may have some, so nothing but the end of
+/// a connection looks at all of them.
 pub struct Backlog<T> {
-    /// Clients with calls that wait, the next one first.
-    clients: VecDeque<ClientCalls<T>>,
-    /// Lists without calls, to be used again.
-    spare: Vec<VecDeque<T>>,
+    /// Clients with calls that wait. A share stays where it is while it is here.
+    clients: Turns<*const ClientShare, ClientCalls<T>>,
+    calls: usize,
+    /// Queues and lists without calls, to be used again.
+    spare_queues: Vec<ConnectionQueue<T>>,
+    spare_lists: Vec<VecDeque<T>>,
 }
 
 /// The calls of one client.
 struct ClientCalls<T> {
     client: Rc<ClientShare>,
     calls: usize,
-    /// Connections with calls that wait, the next one first.
-    connections: VecDeque<(ConnectionRef, VecDeque<T>)>,
+    connections: ConnectionQueue<T>,
+}
+
+/// The calls of connections, by the identifiers of these.
+type ConnectionQueue<T> = Turns<u64, VecDeque<T>>;
+
+/// Values by keys, which take turns.
+struct Turns<K, V> {
+    values: HashMap<K, V>,
+    /// The keys, the next one first.
+    order: VecDeque<K>,
+}
+
+impl<K, V> Default for Turns<K, V> {
+    fn default() -> Self {
+        Self {
+            values: HashMap::new(),
+            order: VecDeque::new(),
+        }
+    }
+}
+
+impl<K: Copy + Eq + Hash, V> Turns<K, V> {
+    /// The value of a key. A new key is the last one.
+    fn value(&mut self, key: K, new: impl FnOnce() -> V) -> &mut V {
+        match self.values.entry(key) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(place) => {
+                self.order.push_back(key);
+                place.insert(new())
+            }
+        }
+    }
+
+    /// Makes a key the next one.
+    fn put_first(&mut self, key: K) {
+        self.leave_order(key);
+        self.order.push_front(key);
+    }
+
+    /// Removes a key.
+    fn remove(&mut self, key: K) -> Option<V> {
+        let value = self.values.remove(&key)?;
+        self.leave_order(key);
+        Some(value)
+    }
+
+    fn leave_order(&mut self, key: K) {
+        // One that has just had its turn is the last one.
+        if let Some(at) = self.order.iter().rposition(|other| *other == key) {
+            self.order.remove(at);
+        }
+    }
 }
 
 impl<T> Default for Backlog<T> {
     fn default() -> Self {
         Self {
-            clients: VecDeque::new(),
-            spare: Vec::new(),
+            clients: Turns::default(),
+            calls: 0,
+            spare_queues: Vec::new(),
+            spare_lists: Vec::new(),
         }
     }
 }
@@ -35,118 +93,106 @@ impl<T> Default for Backlog<T> {
 impl<T> Backlog<T> {
     /// Whether no call waits.
     pub fn is_empty(&self) -> bool {
-        self.clients.is_empty()
+        self.calls == 0
     }
 
     /// Calls that wait.
     pub fn len(&self) -> usize {
-        self.clients.iter().map(|client| client.calls).sum()
+        self.calls
     }
 
     /// How many calls of each client wait.
     pub fn waiting(&self) -> impl Iterator<Item = (&Rc<ClientShare>, usize)> {
-        let clients = self.clients.iter();
-        clients.map(|client| (&client.client, client.calls))
+        let clients = self.clients.values.values();
+        clients.map(|one| (&one.client, one.calls))
     }
 
     /// Whether calls of this client wait, so that its next one has to wait behind them.
     pub fn holds(&self, client: &Rc<ClientShare>) -> bool {
-        self.position(client).is_some()
+        self.clients.values.contains_key(&Rc::as_ptr(client))
     }
 
-    fn position(&self, client: &Rc<ClientShare>) -> Option<usize> {
-        let is_same = |other: &ClientCalls<T>| Rc::ptr_eq(&other.client, client);
-        self.clients.iter().position(is_same)
+    /// The list of a connection, for one more call.
+    fn list_for_one(&mut self, connection: &ConnectionRef) -> &mut VecDeque<T> {
+        let share = connection.share();
+        let client = self.clients.value(Rc::as_ptr(share), || ClientCalls {
+            client: Rc::clone(share),
+            calls: 0,
+            connections: self.spare_queues.pop().unwrap_or_default(),
+        });
+        client.calls += 1;
+        self.calls += 1;
+        let spare = || self.spare_lists.pop().unwrap_or_default();
+        client.connections.value(connection.id(), spare)
     }
 
     /// Puts a call behind the others of its connection.
     pub fn push(&mut self, connection: &ConnectionRef, call: T) {
-        let at = self.position(connection.share()).unwrap_or_else(|| {
-            self.clients.push_back(ClientCalls::of(connection.share()));
-            self.clients.len() - 1
-        });
-        let Self { clients, spare } = self;
-        let client = &mut clients[at];
-        client.calls += 1;
-        let mut connections = client.connections.iter_mut();
-        match connections.find(|(other, _)| other == connection) {
-            Some((_, calls)) => calls.push_back(call),
-            None => {
-                let connection = connection.clone();
-                let mut calls = spare.pop().unwrap_or_default();
-                calls.push_back(call);
-                client.connections.push_back((connection, calls));
-            }
+        self.list_for_one(connection).push_back(call);
+    }
+
+    /// Puts back a call that was taken and found no task: it is the next one again.
+    pub fn put_back(&mut self, connection: &ConnectionRef, call: T) {
+        self.list_for_one(connection).push_front(call);
+        let key = Rc::as_ptr(connection.share());
+        self.clients.put_first(key);
+        if let Some(client) = self.clients.values.get_mut(&key) {
+            client.connections.put_first(connection.id());
         }
     }
 
     /// Takes the next call of the next client that `may` have one served. Clients take turns, and
     /// so do the connections of a client: both move to the end of their queue.
     pub fn pop(&mut self, may: impl Fn(&ClientShare) -> bool) -> Option<T> {
-        let at = self.clients.iter().position(|client| may(&client.client))?;
-        let mut client = self.clients.remove(at)?;
-        let (connection, mut calls) = client.connections.pop_front()?;
-        let call = calls.pop_front();
-        client.calls -= 1;
-        if calls.is_empty() {
-            self.spare.push(calls);
+        let Turns { values, order } = &mut self.clients;
+        let of = |key| values.get(key).is_some_and(|one| may(&one.client));
+        let at = order.iter().position(of)?;
+        let key = order.remove(at)?;
+        let client = values.get_mut(&key)?;
+        let connections = &mut client.connections;
+        let id = connections.order.pop_front()?;
+        let list = connections.values.get_mut(&id)?;
+        let call = list.pop_front();
+        if list.is_empty() {
+            self.spare_lists.extend(connections.values.remove(&id));
         } else {
-            client.connections.push_back((connection, calls));
+            connections.order.push_back(id);
         }
+        self.calls -= 1;
+        client.calls -= 1;
         if client.calls > 0 {
-            self.clients.push_back(client);
+            order.push_back(key);
+        } else if let Some(client) = values.remove(&key) {
+            self.spare_queues.push(client.connections);
         }
         call
     }
 
-    /// Puts back a call that was taken and found no task: it is the next one again.
-    pub fn put_back(&mut self, connection: &ConnectionRef, call: T) {
-        let at = self.position(connection.share());
-        let mut client = at
-            .and_then(|at| self.clients.remove(at))
-            .unwrap_or_else(|| ClientCalls::of(connection.share()));
-        let mut others = client.connections.iter();
-        let at = others.position(|(other, _)| other == connection);
-        let calls = at.and_then(|at| client.connections.remove(at));
-        let mut calls = match calls {
-            Some((_, calls)) => calls,
-            None => self.spare.pop().unwrap_or_default(),
-        };
-        calls.push_front(call);
-        client.calls += 1;
-        client.connections.push_front((connection.clone(), calls));
-        self.clients.push_front(client);
-    }
-
     /// Removes the calls of a connection that has ended: their client sends them again.
-    pub fn leave(&mut self, connection: &ConnectionRef, mut left: impl FnMut(T)) {
-        for client in &mut self.clients {
-            let is_same = |(other, _): &(ConnectionRef, _)| other == connection;
-            let at = client.connections.iter().position(is_same);
-            if let Some((_, mut calls)) = at.and_then(|at| client.connections.remove(at)) {
-                client.calls -= calls.len();
-                calls.drain(..).for_each(&mut left);
-                self.spare.push(calls);
-            }
+    pub fn leave(&mut self, connection: &ConnectionRef, left: impl FnMut(T)) {
+        let key = Rc::as_ptr(connection.share());
+        let Some(client) = self.clients.values.get_mut(&key) else {
+            return;
+        };
+        let Some(mut list) = client.connections.remove(connection.id()) else {
+            return;
+        };
+        client.calls -= list.len();
+        self.calls -= list.len();
+        if client.calls == 0
+            && let Some(client) = self.clients.remove(key)
+        {
+            self.spare_queues.push(client.connections);
         }
-        self.clients.retain(|client| client.calls > 0);
+        list.drain(..).for_each(left);
+        self.spare_lists.push(list);
     }
 
     /// Removes all calls.
     pub fn take(&mut self) -> impl Iterator<Item = T> + use<T> {
-        let clients = std::mem::take(&mut self.clients).into_iter();
-        let connections = clients.flat_map(|client| client.connections);
-        connections.flat_map(|(_, calls)| calls)
-    }
-}
-
-impl<T> ClientCalls<T> {
-    fn of(client: &Rc<ClientShare>) -> Self {
-        Self {
-            client: Rc::clone(client),
-            calls: 0,
-            connections: VecDeque::new(),
-        }
+        let clients = std::mem::take(self).clients.values.into_values();
+        let lists = clients.flat_map(|client| client.connections.values.into_values());
+        lists.flatten()
     }
 }
 
