@@ -16,8 +16,8 @@ use std::rc::Rc;
 use super::QueuePairId;
 
 /// The events of a client in a round with others, and the fewest of a connection when it is served.
-/// More amortize the fixed cost of a turn or connection better, but calls of other clients that arrive
-/// meanwhile wait for their replies: 100 us for 32 READs of 4 KiB over TCP.
+/// More would spread the fixed cost of a turn over more events, but calls of other clients wait
+/// meanwhile: 100 us for 32 READs of 4 KiB over TCP.
 pub(super) const EVENTS_SHARED: usize = 32;
 
 /// The fewest bytes of a connection when it is served.
