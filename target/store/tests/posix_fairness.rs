@@ -30,15 +30,20 @@ const OTHER: ClientKey = ClientKey::new(2);
 /// comes to the device at once.
 const ANSWERS: usize = 16;
 
+/// How long the device takes for an answer, so that a thread comes to it meanwhile with what is next.
+const ANSWER_TIME: Duration = Duration::from_millis(10);
+
 /// When a test gives up; none depends on it that passes.
 const TEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Has the device answer a few requests, one by one, and turns until that is so.
 fn slowly(fuse: &Fuse, mut turn: impl FnMut(), mut is_done: impl FnMut() -> bool) {
     let (mut answers, start) = (0, Instant::now());
+    let mut next = start;
     while !is_done() {
-        if answers < ANSWERS && fuse.answer_one() {
+        if answers < ANSWERS && Instant::now() >= next && fuse.answer_one() {
             answers += 1;
+            next = Instant::now() + ANSWER_TIME;
         }
         turn();
         std::thread::yield_now();
@@ -86,6 +91,7 @@ fn syncs_of_one_client_hold_up_those_of_another_for_a_few() {
         let Some(engine) = engine(backend, operations) else {
             continue;
         };
+        engine.set_workers(8).unwrap();
         let [busy, file] = ["busy", "other"].map(|name| open(&fuse.path().join(name)));
         fuse.behave(|behaviour| behaviour.silent = true);
         let one = engine.for_client(ONE);
