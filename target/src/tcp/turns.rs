@@ -3,9 +3,9 @@
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-/// Bytes read from a connection, and bytes sent to it. Half a MiB of data with its headers fits; more
-/// is no faster.
-const BYTES_TURN: usize = (512 + 16) << 10;
+/// Bytes read from a connection, and bytes sent to it. Half a MiB of data fits with the headers of
+/// 128 READs; more is no faster.
+const BYTES_TURN: usize = (512 + 32) << 10;
 /// The same while another client is active that receives little, and waits for its turn. Sending so
 /// much takes some 25 us. Clients that all receive much data have the longer turns, which cost less.
 const BYTES_TURN_SHORT: usize = 128 << 10;
