@@ -73,7 +73,7 @@ pub(super) struct ServiceQueue {
     skipped: Vec<QueuedConnection>,
     /// Served in the latest turn. They come last in the next one.
     served: Vec<QueuedConnection>,
-    /// Looked at in the latest turn, without work. They come before those.
+    /// Visited in the latest turn, and found without work. They come before the served ones.
     idle: Vec<QueuedConnection>,
     accounts: HashMap<IpAddr, Rc<ServiceAccount>>,
     sweep_at: usize,

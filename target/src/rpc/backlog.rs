@@ -9,8 +9,8 @@ use std::rc::Rc;
 use super::connection::ConnectionRef;
 use crate::flow::ClientShare;
 
-/// Calls that wait, or tasks with calls. Thousands of clients may have some, so nothing but the end of
-/// a connection looks at all of them.
+/// Calls that wait, or tasks with calls. Thousands of clients may have some, so a call is queued without
+/// a search through them.
 pub struct Backlog<T> {
     /// Clients with calls that wait. A share stays where it is while it is here.
     clients: Turns<*const ClientShare, ClientCalls<T>>,

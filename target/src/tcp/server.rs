@@ -397,7 +397,7 @@ impl<S: Serve> TcpServer<S> {
         }
         self.served = served;
         let mut answered = std::mem::take(&mut self.answered_now);
-        // Who receives little does not wait for those who receive much.
+        // Clients that receive little do not wait for those that receive much.
         answered.sort_unstable_by_key(|&id| {
             let connection = Self::connection(&mut self.slots, id);
             connection.map(|connection| connection.bytes_waiting())

@@ -30,7 +30,7 @@ const OTHER: ClientKey = ClientKey::new(2);
 /// comes to the device at once.
 const ANSWERS: usize = 16;
 
-/// How long the device takes for an answer, so that a thread comes to it meanwhile with what is next.
+/// How long the device takes for an answer: time for a thread to make the next request.
 const ANSWER_TIME: Duration = Duration::from_millis(10);
 
 /// When a test gives up; none depends on it that passes.
